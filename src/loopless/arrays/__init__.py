@@ -1,0 +1,1 @@
+"""What differs between NumPy, PyTorch and JAX: library lookup, input checks, the scan engines."""

@@ -1,0 +1,57 @@
+"""The scan on JAX arrays: sequential on the CPU, associative on accelerators.
+
+Differentiable in both modes and any number of times: the tangent of a scan is the same scan of
+other coefficients, linear in them, and JAX transposes that into the scan the other way.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(3,))
+def affine_scan(a, b, init, reverse: bool):
+    """x_t = a_t·x_{t±1} + b_t along the first axis; a has b's shape, init is b's without time."""
+    return lax.platform_dependent(
+        a,
+        b,
+        init,
+        cpu=partial(sequential_scan, reverse=reverse),
+        default=partial(associative_scan, reverse=reverse),
+    )
+
+
+@affine_scan.defjvp
+def _affine_scan_jvp(reverse, primals, tangents):
+    a, b, init = primals
+    a_dot, b_dot, init_dot = tangents
+    x = affine_scan(a, b, init, reverse)
+    previous = shift(x, init, forward=not reverse)
+    return x, affine_scan(a, a_dot * previous + b_dot, init_dot, reverse)
+
+
+def sequential_scan(a, b, init, *, reverse: bool):
+    def step(x, row):
+        a_t, b_t = row
+        x = jnp.where(a_t == 0, b_t, a_t * x + b_t)
+        return x, x
+
+    return lax.scan(step, init, (a, b), reverse=reverse)[1]
+
+
+def associative_scan(a, b, init, *, reverse: bool):
+    def compose(first, second):
+        # Operands come in the order of the walk; the second map is applied after the first.
+        passed = jnp.where(second[0] == 0, 0, second[0] * first[1])
+        return second[0] * first[0], passed + second[1]
+
+    products, sums = lax.associative_scan(compose, (a, b), reverse=reverse)
+    return sums + jnp.where(products == 0, 0, products * init)
+
+
+def shift(x, edge, *, forward: bool):
+    """Row t of the result is row t−1 of x (forward) or t+1, with `edge` where there is none."""
+    edge = jnp.broadcast_to(edge, x.shape[1:])[None]
+    return jnp.concatenate([edge, x[:-1]] if forward else [x[1:], edge])

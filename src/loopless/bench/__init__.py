@@ -1,0 +1,1 @@
+"""The cases, peers and timing behind `loopless bench`; importing this imports no array library."""

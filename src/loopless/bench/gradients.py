@@ -1,0 +1,62 @@
+"""PyTorch's forward and backward through `gae`, checked against autograd through a loop over T."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from loopless.bench.contender import Entry
+from loopless.bench.ours import TORCH
+from loopless.bench.proposals import time_loop
+from loopless.bench.result import Measurement
+from loopless.bench.rollout import Rollout, largest_error
+
+PLAIN = f"{TORCH}, no gradients"
+BOTH = f"{TORCH}, forward + backward"
+TOLERANCE = 2e-5
+
+
+def gradient_entries(rollout: Rollout) -> list[Entry]:
+    """The call without gradients, and forward plus backward to rewards, values, next values."""
+    rows = [
+        Measurement("gradients", rollout.steps, rollout.envs, name, "loopless", "ours")
+        for name in (PLAIN, BOTH)
+    ]
+    try:
+        import torch
+
+        import loopless as ll
+    except ImportError as problem:
+        return [Entry(replace(row, status="unavailable", reason=str(problem))) for row in rows]
+    floats = [torch.from_numpy(x) for x in rollout.arrays[:3]]
+    flags = [torch.from_numpy(x) for x in rollout.arrays[3:]]
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(floats[0].shape, generator=generator) for _ in range(2)]
+
+    def plain() -> Any:
+        return ll.gae(*floats, *flags, **rollout.scalars)
+
+    def gradients(function: Callable, dtype: torch.dtype) -> Callable[[], Any]:
+        leaves = [x.detach().to(dtype).requires_grad_() for x in floats]
+        cotangents = [x.to(dtype) for x in weights]
+        return lambda: torch.autograd.grad(
+            function(*leaves, *flags, **rollout.scalars), leaves, cotangents
+        )
+
+    both = gradients(ll.gae, torch.float32)
+    try:
+        plain()
+        found = tuple(x.numpy() for x in both())
+        right = tuple(x.numpy() for x in gradients(time_loop, torch.float64)())
+        error = largest_error(found, right)
+    except Exception as problem:
+        reason = f"{type(problem).__name__}: {problem}"
+        return [Entry(replace(row, status="failed", reason=reason)) for row in rows]
+    checked = replace(rows[1], max_error=None if np.isnan(error) else error)
+    if not error <= TOLERANCE:
+        reason = f"gradients are off by {error:.2g}; {TOLERANCE:g} is allowed"
+        checked = replace(checked, status="disagrees", reason=reason)
+    return [Entry(rows[0], plain), Entry(checked, both)]

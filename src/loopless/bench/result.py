@@ -1,0 +1,99 @@
+"""What a run measured, as plain data that goes to JSON and comes back equal."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+SCHEMA = 1
+
+Role = Literal["ours", "reference", "peer", "yardstick", "floor", "proposal"]
+Status = Literal["ok", "disagrees", "unavailable", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was promised of one number, and whether it holds; `met` is None if it was not judged."""
+
+    target: str
+    measured: float | None
+    met: bool | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One contender in one case. `value` is the median, in `unit`."""
+
+    section: str
+    steps: int
+    envs: int
+    contender: str
+    library: str
+    role: Role
+    status: Status = "ok"
+    unit: str = "s"
+    value: float | None = None
+    lower_quartile: float | None = None
+    upper_quartile: float | None = None
+    samples: int = 0
+    calls_per_sample: int = 0
+    max_error: float | None = None
+    reason: str = ""
+    note: str = ""
+    claim: str = ""
+    targets: tuple[Target, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.steps, self.envs
+
+
+@dataclass
+class Result:
+    """One run of one suite; measurements are appended as they are made."""
+
+    suite: str
+    settings: dict[str, Any]
+    machine: dict[str, Any] = field(default_factory=dict)
+    measurements: list[Measurement] = field(default_factory=list)
+    interrupted: bool = False
+    schema: int = SCHEMA
+
+    @property
+    def ours_is_wrong(self) -> bool:
+        """Whether a row of ours disagrees with the reference, or does not run at all."""
+        return any(
+            row.role == "ours" and row.status in ("disagrees", "failed")
+            for row in self.measurements
+        )
+
+
+def save(result: Result, path: Path) -> None:
+    """Write all of the file, or none of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(asdict(result), indent=1, ensure_ascii=False, allow_nan=False)
+    staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with staged.open("w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def load(path: Path) -> Result:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if data.get("schema") != SCHEMA:
+        raise ValueError(f"bench: {path} has schema {data.get('schema')!r}, expected {SCHEMA}.")
+    rows = data.pop("measurements")
+    return Result(**data, measurements=[_measurement(row) for row in rows])
+
+
+def _measurement(row: dict[str, Any]) -> Measurement:
+    targets = tuple(Target(**target) for target in row.pop("targets"))
+    return Measurement(**row, targets=targets)

@@ -1,0 +1,48 @@
+"""The suites that `loopless bench` knows, by name; a suite is imported when it is run."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from loopless.bench.result import Result
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked of one run of `loopless bench`."""
+
+    suite: str = "returns"
+    quick: bool = False
+    json: Path | None = None
+    threads: int = 1
+    peers: bool = True
+    ablate: bool = False
+
+
+Say = Callable[[str], None]
+Suite = Callable[[Options, Result, Say], None]
+
+SUITES = {"returns": "loopless.bench.returns"}
+
+
+class UnknownSuite(ValueError):
+    """The name of a suite that does not exist."""
+
+    def __init__(self, name: str) -> None:
+        near = difflib.get_close_matches(name, SUITES, n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]!r}?" if near else f"There is: {', '.join(SUITES)}."
+        super().__init__(f"bench: unknown suite {name!r}. {hint}")
+
+
+def check_name(name: str) -> None:
+    if name not in SUITES:
+        raise UnknownSuite(name)
+
+
+def load(name: str) -> Suite:
+    check_name(name)
+    return import_module(SUITES[name]).run

@@ -1,0 +1,143 @@
+"""A result as tables: coloured on a terminal, plain text elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from loopless.bench.result import Measurement, Result, Target
+
+TITLES = {
+    "shapes": "GAE, both outputs, [T, B] float32: median time, ± half the quartile range",
+    "overhead": "The whole public call, checks included",
+    "gradients": "PyTorch with gradients to rewards, values and next values",
+    "loops": "Against loops over environments and steps",
+    "proposals": "Proposals of the founding note",
+    "memory": "Peak memory beyond inputs and outputs, in arrays of that shape",
+}
+PLAIN_WIDTH = 160
+MARKS = {True: "[green]met[/]", False: "[red]missed[/]", None: "not judged"}
+
+
+def console() -> Console:
+    """Wide and without colour when piped, so that a log keeps its columns."""
+    found = Console()
+    return found if found.is_terminal else Console(width=PLAIN_WIDTH, no_color=True)
+
+
+def show(result: Result, out: Console) -> None:
+    sections = dict.fromkeys(row.section for row in result.measurements)
+    for section in sections:
+        rows = [row for row in result.measurements if row.section == section]
+        _show_times(TITLES.get(section, section), rows, out)
+    _show_targets(result.measurements, out)
+    _show_notes(result.measurements, out)
+    _show_machine(result, out)
+
+
+def _show_times(title: str, rows: Sequence[Measurement], out: Console) -> None:
+    """Contenders down, shapes across; as many shapes side by side as the screen is wide for."""
+    shapes = list(dict.fromkeys(row.shape for row in rows))
+    names = list(dict.fromkeys(row.contender for row in rows))
+    cells = {(row.contender, row.shape): cell(row) for row in rows}
+    label = max(map(len, names)) + 3
+    across = max(1, (out.width - label) // 17)
+    remaining = iter(shapes)
+    claims = {row.contender: row.claim for row in rows}
+    out.print(title, style="bold", highlight=False, markup=False)
+    while part := list(islice(remaining, across)):
+        table = _table(out)
+        table.add_column("", no_wrap=True)
+        if any(claims.values()):
+            table.add_column("claimed")
+        for shape in part:
+            table.add_column(f"({shape[0]}, {shape[1]})", justify="right", no_wrap=True)
+        for name in names:
+            claimed = [claims[name]] if any(claims.values()) else []
+            table.add_row(name, *claimed, *(cells.get((name, shape), "") for shape in part))
+        out.print(table, "")
+
+
+def cell(row: Measurement) -> str:
+    """One measurement in a few characters."""
+    if row.value is None:
+        return row.status if row.status != "ok" else "no time"
+    text = duration(row.value) if row.unit == "s" else f"{row.value:.2f} {row.unit}"
+    if row.samples > 1 and row.upper_quartile is not None and row.lower_quartile is not None:
+        text += f" ±{50 * (row.upper_quartile - row.lower_quartile) / row.value:.0f}%"
+    return f"[red]{text} wrong[/]" if row.status == "disagrees" else text
+
+
+def duration(seconds: float) -> str:
+    unit, scale = ("s", 1.0) if seconds >= 1 else ("ms", 1e-3) if seconds >= 1e-3 else ("µs", 1e-6)
+    number = seconds / scale
+    digits = 0 if number >= 99.5 else 1 if number >= 9.95 else 2
+    return f"{number:.{digits}f} {unit}"
+
+
+def _show_targets(rows: Sequence[Measurement], out: Console) -> None:
+    judged = [(row, target) for row in rows for target in row.targets]
+    if not judged:
+        return
+    out.print("Targets", style="bold")
+    table = _table(out)
+    for name in ("case", "[T, B]", "contender", "target", "measured", ""):
+        table.add_column(name, justify="right" if name == "measured" else "left")
+    for row, target in judged:
+        table.add_row(
+            row.section,
+            f"({row.steps}, {row.envs})",
+            row.contender,
+            target.target,
+            measured(target),
+            MARKS[target.met],
+        )
+    out.print(table)
+    counts = [sum(target.met is met for _, target in judged) for met in (True, False, None)]
+    out.print(f"{counts[0]} met, {counts[1]} missed, {counts[2]} not judged\n", highlight=False)
+
+
+def measured(target: Target) -> str:
+    if target.measured is None:
+        return "–"
+    return f"{target.measured:.0f}" if target.measured >= 100 else f"{target.measured:.2f}"
+
+
+def _show_notes(rows: Sequence[Measurement], out: Console) -> None:
+    """Why a row is missing or wrong, and what there is to know of a contender; each said once."""
+    lines = dict.fromkeys(line for row in rows for line in _notes(row))
+    for line in lines:
+        out.print(f"  {line}", highlight=False, markup=False)
+    if lines:
+        out.print("")
+
+
+def _notes(row: Measurement) -> list[str]:
+    where = f" at ({row.steps}, {row.envs})" if row.status != "unavailable" else ""
+    notes = [f"{row.contender}: {row.note}"] if row.note else []
+    if row.reason:
+        notes.append(f"{row.contender}{where} {row.status}: {row.reason}")
+    return notes
+
+
+def _show_machine(result: Result, out: Console) -> None:
+    machine = result.machine
+    commit = machine.get("commit") or {}
+    parts = [
+        str(machine.get("cpu", "")),
+        f"{result.settings.get('threads')} thread(s) on {machine.get('cores_used')} core(s)",
+        f"Python {machine.get('python')}",
+        f"commit {commit['id'][:10]}{' + changes' if commit['dirty'] else ''}" if commit else "",
+        str(machine.get("date", "")),
+    ]
+    out.print(", ".join(filter(None, parts)), highlight=False, markup=False)
+    if result.interrupted:
+        out.print("Interrupted: this is what was measured until then.", style="yellow")
+
+
+def _table(out: Console) -> Table:
+    return Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2)

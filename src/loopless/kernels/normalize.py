@@ -1,0 +1,57 @@
+"""Standardisation of advantages. Loop twin: `reference.returns.normalize`."""
+
+import numpy as np
+
+from loopless.arrays import checks
+from loopless.arrays.library import NUMPY
+
+
+def normalize(x, valid=None, *, min_std=1e-8):
+    """x with mean 0 and standard deviation 1 over its valid entries.
+
+        (x − mean) / max(std, min_std)
+
+    The deviation is the population's, and `min_std` its floor: a constant input gives 0, and a
+    floor of 0.1 keeps nearly constant advantages small. Entries with `valid` false may hold
+    anything, NaN included, and come back 0; so does everything if no entry is valid. Sums are in
+    float64 on NumPy arrays, in float32 at least elsewhere.
+
+    Loop twin: `reference.returns.normalize`.
+    """
+    function = "normalize"
+    library, dtype = checks.floats(function, ("x",), (x,))
+    if not min_std > 0:
+        raise ValueError(f"{function}: min_std must be positive; received {min_std}.")
+    if valid is not None:
+        valid = checks.flag(function, "valid", valid, library, x, "x")
+    if library is NUMPY:
+        from loopless.arrays import numba_moments
+
+        wide = x.astype(library.wide(dtype), copy=False)
+        out = np.empty(x.shape, wide.dtype)
+        flags = None if valid is None else np.array(valid.ravel())
+        numba_moments.normalize(np.array(wide.ravel()), flags, float(min_std), out.ravel())
+        return out.astype(dtype, copy=False)
+    xp = library.xp
+    wide = library.cast(x, library.wide(dtype))
+    if wide.size == 0 if library.name == "jax" else wide.numel() == 0:
+        return x + 0
+    flat = wide.reshape(-1)
+    # Differences from one entry: a constant input then has mean and spread exactly 0.
+    if valid is None:
+        difference = wide - flat[0]
+        count = flat.shape[0]
+    else:
+        first = xp.argmax(library.cast(valid.reshape(-1), xp.int32))
+        wide = xp.where(valid, wide, 0)
+        difference = xp.where(valid, wide - xp.take(wide.reshape(-1), first), 0)
+        count = library.cast(valid, wide.dtype).sum()
+        count = xp.where(count > 1, count, 1)
+    centred = difference - difference.sum() / count
+    if valid is not None:
+        centred = xp.where(valid, centred, 0)
+    variance = (centred * centred).sum() / count
+    # The floor is inside the root, whose derivative at 0 is infinite.
+    floor = min_std * min_std
+    out = centred / xp.sqrt(xp.where(variance > floor, variance, floor))
+    return library.cast(out, dtype)

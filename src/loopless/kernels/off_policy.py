@@ -1,0 +1,172 @@
+"""Off-policy return estimators, on the same scan. Loop twins: `reference.returns`.
+
+Arguments are those of `kernels.returns`; ratios π(a_t|s_t)/μ(a_t|s_t) come as logarithms.
+"""
+
+from loopless.arrays import checks, scan
+from loopless.arrays.scan import Recipe
+from loopless.kernels.returns import check
+
+_LARGEST_LOG = 80.0  # exp stays finite in float32, so that 0·∞ cannot arise where a clip follows
+
+
+def vtrace(
+    log_ratios,
+    rewards,
+    values,
+    next_values,
+    terminated,
+    truncated,
+    *,
+    gamma,
+    lambda_=1.0,
+    clip_rho=1.0,
+    clip_c=1.0,
+    clip_pg_rho=1.0,
+    mix=1.0,
+    valid=None,
+    time_axis=0,
+):
+    """V-trace targets and policy-gradient advantages.
+
+        δ_t = r_t + γ V(s'_t) − V(s_t)
+        v_t − V(s_t) = ρ̄_t δ_t + γ c̄_t (v_{t+1} − V(s_{t+1}))      cut at an end
+        A_t = ρ̄ᵖᵍ_t (r_t + γ v_{t+1} − V(s_t))                     V(s'_t) for v_{t+1} at an end
+
+    ρ̄ = min(clip_rho, ρ), c̄ = λ min(clip_c, ρ). With mix < 1 each clipped ratio leaks: it becomes
+    mix·min(clip, ρ) + (1 − mix)·ρ. A clip may be math.inf. Returns (advantages, returns), the
+    returns being v_t. With all ratios 1 this is GAE.
+
+    Espeholt et al. 2018, §4.1; Zahavy et al. 2020 for the leak. Loop twin:
+    `reference.returns.vtrace`.
+    """
+    function = "vtrace"
+    names = ("log_ratios", "rewards", "values", "next_values")
+    library, dtype, axis, floats, flags, numbers, valid = check(
+        function,
+        names,
+        (log_ratios, rewards, values, next_values),
+        (terminated, truncated),
+        {"gamma": gamma, "lambda_": lambda_, "mix": mix},
+        valid,
+        time_axis,
+    )
+    gamma, lambda_, mix = numbers
+    clips = tuple(
+        checks.number(function, name, x, library, rewards, 0.0, float("inf"))
+        for name, x in (("clip_rho", clip_rho), ("clip_c", clip_c), ("clip_pg_rho", clip_pg_rho))
+    )
+    floats = (_ratios(library, dtype, floats[0], valid), *floats[1:])
+    numbers = (gamma, lambda_, 1 - mix, *clips)
+    return scan.estimate(_VTRACE, library, dtype, axis, floats, flags, numbers, valid)
+
+
+def _vtrace_coefficients(
+    where, last, ratios, rewards, values, next_values, terminated, truncated,
+    gamma, lambda_, leak, clip_rho, clip_c, clip_pg_rho, values_ahead,
+):  # fmt: skip
+    rho = where(ratios > clip_rho, clip_rho + leak * (ratios - clip_rho), ratios)
+    c = where(ratios > clip_c, clip_c + leak * (ratios - clip_c), ratios)
+    delta = rewards + gamma * where(terminated, 0, next_values) - values
+    return where(terminated | truncated, 0, gamma * lambda_ * c), rho * delta
+
+
+def _vtrace_readout(
+    where, last, x, x_next, ratios, rewards, values, next_values, terminated, truncated,
+    gamma, lambda_, leak, clip_rho, clip_c, clip_pg_rho, values_ahead,
+):  # fmt: skip
+    rho = where(ratios > clip_pg_rho, clip_pg_rho + leak * (ratios - clip_pg_rho), ratios)
+    successor = where(truncated | last, next_values, x_next + values_ahead)
+    return rho * (rewards + gamma * where(terminated, 0, successor) - values), x + values
+
+
+_VTRACE = Recipe(_vtrace_coefficients, _vtrace_readout, outputs=2, ahead=(2,), reads_next=True)
+
+TRACES = ("retrace", "q_lambda", "tree_backup", "importance_sampling")
+
+
+def retrace(
+    rewards,
+    q_values,
+    next_values,
+    terminated,
+    truncated,
+    *,
+    gamma,
+    lambda_=1.0,
+    trace="retrace",
+    log_ratios=None,
+    log_policy=None,
+    valid=None,
+    time_axis=0,
+):
+    """Off-policy returns of action values, with the choice of four traces.
+
+        G_t = r_t + γ E_π Q(s'_t, ·) + γ c_{t+1} (G_{t+1} − Q(s_{t+1}, a_{t+1}))     last term cut at an end
+
+        trace                   c_t                       needs
+        "retrace"               λ min(1, ρ_t)             log_ratios, log π/μ of the action taken
+        "importance_sampling"   λ ρ_t                     log_ratios
+        "tree_backup"           λ π(a_t|s_t)              log_policy, log π of the action taken
+        "q_lambda"              λ                         nothing
+
+    `q_values` is Q(s_t, a_t); `next_values` is E_π Q(s'_t, ·) of the true successor.
+
+    Munos et al. 2016, eq. 3. Loop twin: `reference.returns.retrace`.
+    """
+    function = "retrace"
+    checks.choice(function, "trace", trace, TRACES)
+    logs = {"log_ratios": log_ratios, "log_policy": log_policy}
+    needed = {"q_lambda": None, "tree_backup": "log_policy"}.get(trace, "log_ratios")
+    if needed is not None and logs[needed] is None:
+        raise ValueError(f"{function}: trace={trace!r} needs {needed}, and it was not given.")
+    names = ("rewards", "q_values", "next_values")
+    arrays = (rewards, q_values, next_values)
+    if needed is not None:
+        names, arrays = (*names, needed), (*arrays, logs[needed])
+    library, dtype, axis, floats, flags, numbers, valid = check(
+        function,
+        names,
+        arrays,
+        (terminated, truncated),
+        {"gamma": gamma, "lambda_": lambda_},
+        valid,
+        time_axis,
+    )
+    gamma, lambda_ = numbers
+    xp = library.xp
+    if needed is None:
+        traces = xp.ones_like(rewards)
+    else:
+        traces = _ratios(library, dtype, floats[3], valid)
+    if trace == "retrace":
+        traces = xp.where(traces > 1, 1, traces)
+    floats = (*floats[:3], traces * lambda_)
+    return scan.estimate(_RETRACE, library, dtype, axis, floats, flags, (gamma,), valid)[0]
+
+
+def _retrace_coefficients(
+    where, last, rewards, q_values, next_values, traces, terminated, truncated, gamma,
+    q_ahead, traces_ahead,
+):  # fmt: skip
+    end = terminated | truncated | last
+    a = where(end, 0, gamma * traces_ahead)
+    return a, rewards + gamma * where(terminated, 0, next_values) - a * where(end, 0, q_ahead)
+
+
+def _retrace_readout(
+    where, last, x, x_next, rewards, q_values, next_values, traces, terminated, truncated, gamma,
+    q_ahead, traces_ahead,
+):  # fmt: skip
+    return (x,)
+
+
+_RETRACE = Recipe(_retrace_coefficients, _retrace_readout, outputs=1, ahead=(1, 3))
+
+
+def _ratios(library, dtype, logs, valid):
+    xp = library.xp
+    logs = library.cast(logs, library.wide(dtype))
+    if valid is not None:
+        logs = xp.where(valid, logs, 0)
+    return xp.exp(xp.where(logs > _LARGEST_LOG, _LARGEST_LOG, logs))

@@ -1,0 +1,140 @@
+"""From what code bases store to what the estimators ask for. Loop twins: `reference.rollouts`.
+
+The estimators want post-step flags and the value of each row's true successor. `successor_values`
+makes the latter from stored values, whatever the autoreset mode; `unlag` turns flags (and rewards)
+that are stored one row late into post-step ones; `valid_mask` makes a mask of lengths.
+"""
+
+from loopless.arrays import checks, scan
+from loopless.arrays.library import NUMPY
+
+AUTORESETS = ("same_step", "next_step")
+
+
+def successor_values(
+    values,
+    last_values,
+    terminated,
+    truncated,
+    *,
+    final_values=None,
+    autoreset="same_step",
+    previous_end=None,
+    time_axis=0,
+):
+    """The value of each row's true successor, and which rows are experience at all.
+
+    `values` is [T, ...] and `last_values` [...], the value of the observation after the window; or
+    `values` is [T+1, ...] and `last_values` None. Terminated rows come back 0.
+
+    same_step: an ended episode's row is followed by the next one's first, so that a truncated row
+    needs V(final observation) from `final_values` [T, ...], which is read nowhere else. Without it
+    a truncated row is an error in NumPy and NaN elsewhere. Every row is valid. (Gymnasium's
+    SAME_STEP, and DISABLED with a masked reset.)
+
+    next_step: the row after an end holds the final observation and a reset; its action was
+    ignored. So the next row's value is right even at a truncation, and that next row is not valid.
+    `previous_end` [...] says which columns ended in the window before. (Gymnasium's NEXT_STEP.)
+
+    Returns (next_values, valid). Loop twin: `reference.rollouts.successor_values`.
+    """
+    function = "successor_values"
+    checks.choice(function, "autoreset", autoreset, AUTORESETS)
+    library, _ = checks.floats(function, ("values",), (values,))
+    xp = library.xp
+    axis = checks.time_axis_of(function, time_axis, values.shape)
+    if last_values is None:
+        if values.shape[axis] < 1:
+            raise ValueError(f"{function}: values has no row; with last_values=None it has T + 1.")
+        values, following = _rows(values, axis, None, -1), _rows(values, axis, 1, None)
+    else:
+        following = unlag(values, last_values, time_axis=axis)
+    terminated = checks.flag(function, "terminated", terminated, library, values, "values")
+    truncated = checks.flag(function, "truncated", truncated, library, values, "values")
+    if autoreset == "next_step":
+        if previous_end is None:
+            previous_end = _rows(terminated, axis, 0, 1) & False
+        else:
+            previous_end = checks.boolean(
+                function,
+                "previous_end",
+                _row(function, "previous_end", previous_end, values, axis, library),
+                library,
+            )
+        return _next_step(library, following, terminated, truncated, previous_end, axis)
+    truncated = truncated & ~terminated
+    if final_values is not None:
+        checks.floats(function, ("values", "final_values"), (values, final_values))
+        following = xp.where(truncated, final_values, following)
+    elif library is NUMPY:
+        if truncated.any():
+            raise ValueError(
+                f"{function}: {int(truncated.sum())} rows are truncated, and final_values is None. "
+                f"Pass the value of each final observation, or autoreset='next_step'."
+            )
+    else:
+        following = xp.where(truncated, float("nan"), following)
+    return xp.where(terminated, 0, following), terminated | True
+
+
+def _next_step(library, following, terminated, truncated, previous_end, axis):
+    # A dummy row's own flags do not count, and Gymnasium never sets them: an end makes exactly the
+    # row after it a dummy. Flags on a dummy row would chain; parity along each run settles it.
+    xp = library.xp
+    end = terminated | truncated
+    shifted = xp.concatenate([previous_end, _rows(end, axis, None, -1)], axis)
+    one = library.cast(shifted, xp.float32)
+    # dummy_t = shifted_t ∧ ¬dummy_{t−1}: as numbers, d_t = s_t − s_t·d_{t−1}
+    dummy = scan.affine(library, -one, one, None, reverse=False, axis=axis) > 0.5
+    return xp.where(terminated, 0, following), ~dummy
+
+
+def unlag(x, last, *, time_axis=0):
+    """Row t of the result is row t+1 of `x`; the final row is `last` [...].
+
+    Episode-start flags (a row's flag says that its state began an episode) become post-step flags,
+    with the flags after the window for `last`. Code that stores a transition's reward beside the
+    next state unlags its rewards likewise. Loop twin: `reference.rollouts.unlag`.
+    """
+    function = "unlag"
+    library = checks.library_or_refuse(function, "x", x)
+    axis = checks.time_axis_of(function, time_axis, x.shape)
+    last = _row(function, "last", last, x, axis, library)
+    if last.dtype != x.dtype:
+        raise TypeError(f"{function}: last has dtype {last.dtype} but x has dtype {x.dtype}.")
+    return library.xp.concatenate([_rows(x, axis, 1, None), last], axis)
+
+
+def valid_mask(lengths, steps, *, time_axis=0):
+    """Booleans [steps, ...]: true where t < length, for `lengths` [...] of ragged columns.
+
+    Loop twin: `reference.rollouts.valid_mask`.
+    """
+    function = "valid_mask"
+    library = checks.library_or_refuse(function, "lengths", lengths)
+    if library.kind(lengths) != "i":
+        raise TypeError(f"{function}: lengths has dtype {lengths.dtype}; lengths are integers.")
+    if library is NUMPY and lengths.size and not 0 <= lengths.min() <= lengths.max() <= steps:
+        raise ValueError(
+            f"{function}: lengths run from {lengths.min()} to {lengths.max()}; they must lie "
+            f"between 0 and steps={steps}."
+        )
+    axis = checks.time_axis_of(function, time_axis, (*lengths.shape, steps))
+    lengths = lengths.reshape((*lengths.shape[:axis], 1, *lengths.shape[axis:]))
+    return scan.row_numbers(library, lengths, axis, steps) < lengths
+
+
+def _rows(x, axis: int, start, stop):
+    return x[(slice(None),) * axis + (slice(start, stop),)]
+
+
+def _row(function, name, x, like, axis, library):
+    """`x` as one row beside `like`: the time axis put back with length 1."""
+    checks.same_library(function, name, x, library)
+    wanted = tuple(like.shape[:axis]) + tuple(like.shape[axis + 1 :])
+    if tuple(x.shape) != wanted:
+        raise ValueError(
+            f"{function}: {name} has shape {tuple(x.shape)}; beside rows of shape "
+            f"{tuple(like.shape)} with time on axis {axis} it must be {wanted}."
+        )
+    return x.reshape((*wanted[:axis], 1, *wanted[axis:]))

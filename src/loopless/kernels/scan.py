@@ -1,0 +1,29 @@
+"""The one primitive under every return estimator. Loop twin: `reference.scan`."""
+
+from loopless.arrays import checks, scan
+
+
+def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
+    """The affine recurrence along time.
+
+        x_t = a_t x_{t+1} + b_t,   x_T = init        reverse=True
+        x_t = a_t x_{t−1} + b_t,   x_{−1} = init     reverse=False
+
+    `b` is [T, ...] with time on `time_axis`; `a` is a number or spreads over b's shape; `init` is
+    None for 0, or has b's shape without the time axis, or is a number. The result has b's shape;
+    float16 and bfloat16 accumulate in float32. Differentiable in a, b and init, twice and more;
+    the derivative is again a scan. No division, no logarithm: any T, any sign, a_t = 0 included.
+
+    Blelloch 1990, §1.4. Loop twin: `reference.scan.affine_scan`.
+    """
+    function = "affine_scan"
+    library, dtype = checks.floats(function, ("b",), (b,))
+    axis = checks.time_axis_of(function, time_axis, tuple(b.shape))
+    shape = tuple(b.shape)
+    columns = shape[:axis] + shape[axis + 1 :]
+    for name, x, spread in (("a", a, shape), ("init", init, columns)):
+        if x is None or isinstance(x, float | int):
+            continue
+        checks.spreads(function, name, x, library, spread, library.device(b))
+        dtype = library.promote(dtype, x.dtype)
+    return scan.affine(library, a, library.cast(b, dtype), init, reverse=reverse, axis=axis)

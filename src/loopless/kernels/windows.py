@@ -1,0 +1,54 @@
+"""Sliding windows of composed affine maps: the O(T) algorithm under `n_step_returns`.
+
+Time is cut into blocks of n rows. A window of n rows is the tail of one block and the head of the
+next, so that composing each block from its left and from its right once (van Herk's trick) gives
+every window. Nothing is divided or subtracted, so that γ near 1 and long episodes lose no digits.
+"""
+
+from loopless.arrays import scan
+
+
+def n_step(library, dtype, axis, rewards, next_values, terminated, truncated, gamma, n, valid):
+    """n-step returns of checked arrays. `kernels.returns.n_step_returns` says what they are."""
+    xp = library.xp
+    where = xp.where
+    wide = library.wide(dtype)
+    steps = rewards.shape[axis]
+    n = min(n, max(steps, 1))
+    rewards, next_values = library.cast(rewards, wide), library.cast(next_values, wide)
+    gamma = scan.typed(library, gamma, wide, rewards)
+    if valid is not None:
+        rewards, next_values = where(valid, rewards, 0), where(valid, next_values, 0)
+    last = scan.last_rows(library, rewards, axis, valid)
+
+    # One step is the map G ↦ a·G + b, or the constant c if the window stops there.
+    end = terminated | truncated | last
+    c = rewards + gamma * where(terminated, 0, next_values)
+    a = where(end, 0, gamma)
+    b = where(end, c, rewards)
+    if valid is not None:
+        a, b, c = (where(valid, x, 0) for x in (a, b, c))
+
+    def along(a, b, reverse):
+        return scan.affine(library, a, b, None, reverse=reverse, axis=axis)
+
+    row = scan.row_numbers(library, rewards, axis, steps)
+    starts = row % n == 0
+    ends = (row + 1) % n == 0
+    # Tails: f_t ∘ … ∘ f_{block's last row}, as a product and a sum.
+    inside = where(ends, 0, a)
+    product = along(inside, where(ends, a, 0), True)
+    total = along(inside, b, True)
+    # Heads: f_{block's first row} ∘ … ∘ f_{t−1}, applied to the constant c_t.
+    one = scan.typed(library, 1.0, wide, rewards)
+    before = where(starts, 0, scan.row_before(xp, a, axis))
+    head_product = along(before, where(starts, one, 0 * a), False)
+    summand = scan.row_before(xp, head_product * b, axis)
+    head_total = along(where(starts, 0, one + 0 * a), where(starts, 0, summand), False)
+    head = head_total + head_product * c
+
+    ahead = scan.rows_ahead(xp, head, axis, n - 1)
+    out = where(starts, ahead, total + product * ahead)
+    if valid is not None:
+        out = where(valid, out, 0)
+    return library.cast(out, dtype)

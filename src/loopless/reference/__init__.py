@@ -1,0 +1,36 @@
+"""The loop twins of the kernels: plain Python, one element at a time, the truth to test by."""
+
+from loopless.reference import esper
+from loopless.reference.returns import (
+    discounted_returns,
+    gae,
+    gae_forward,
+    lambda_returns,
+    n_step_returns,
+    normalize,
+    retrace,
+    token_gae,
+    upgo,
+    vtrace,
+)
+from loopless.reference.rollouts import successor_values, unlag, valid_mask
+from loopless.reference.scan import affine_scan, affine_scan_gradients
+
+__all__ = [
+    "affine_scan",
+    "affine_scan_gradients",
+    "discounted_returns",
+    "esper",
+    "gae",
+    "gae_forward",
+    "lambda_returns",
+    "n_step_returns",
+    "normalize",
+    "retrace",
+    "successor_values",
+    "token_gae",
+    "unlag",
+    "upgo",
+    "valid_mask",
+    "vtrace",
+]

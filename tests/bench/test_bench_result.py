@@ -1,0 +1,135 @@
+"""Results survive the trip through JSON, whole or not at all; tables say what is in them."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from loopless.bench import table
+from loopless.bench.machine import describe
+from loopless.bench.result import SCHEMA, Measurement, Result, Target, load, save
+
+
+def row(**changes):
+    made = Measurement(
+        section="shapes",
+        steps=25,
+        envs=4,
+        contender="ours",
+        library="loopless",
+        role="ours",
+        value=1.5e-5,
+        lower_quartile=1.4e-5,
+        upper_quartile=1.7e-5,
+        samples=10,
+        calls_per_sample=20,
+        max_error=1e-6,
+        targets=(Target("≤ 12 µs", 15.0, False), Target("≥ 2 × it", None, None)),
+    )
+    return replace(made, **changes)
+
+
+def result(*rows, **changes):
+    return Result("returns", {"threads": 1}, {"cpu": "some"}, list(rows), **changes)
+
+
+def text_of(shown, width=120):
+    out = io.StringIO()
+    table.show(shown, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_json_round_trip_gives_an_equal_result(tmp_path):
+    before = result(row(), row(status="unavailable", value=None, reason="no module"))
+    save(before, tmp_path / "deep" / "result.json")
+    assert load(tmp_path / "deep" / "result.json") == before
+
+
+def test_json_has_the_fields_that_readers_rely_on(tmp_path):
+    save(result(row(), interrupted=True), tmp_path / "result.json")
+    data = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    assert data["schema"] == SCHEMA
+    assert data["interrupted"] is True
+    assert data["measurements"][0]["targets"][0] == {
+        "target": "≤ 12 µs",
+        "measured": 15.0,
+        "met": False,
+    }
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "result.json"
+    save(result(row()), path)
+    old = path.read_bytes()
+    with pytest.raises(ValueError, match="JSON"):
+        save(result(row(value=float("nan"))), path)
+    assert path.read_bytes() == old
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_another_schema_is_refused(tmp_path):
+    save(result(row(), schema=SCHEMA + 1), tmp_path / "result.json")
+    with pytest.raises(ValueError, match="schema"):
+        load(tmp_path / "result.json")
+
+
+@pytest.mark.parametrize(
+    ("role", "status", "wrong"),
+    [
+        ("ours", "ok", False),
+        ("ours", "unavailable", False),
+        ("ours", "disagrees", True),
+        ("ours", "failed", True),
+        ("peer", "disagrees", False),
+    ],
+)
+def test_only_our_own_failure_makes_the_run_wrong(role, status, wrong):
+    assert result(row(role=role, status=status)).ours_is_wrong is wrong
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (8.3e-7, "0.83 µs"),
+        (1.23e-5, "12.3 µs"),
+        (2.5e-4, "250 µs"),
+        (0.0031, "3.10 ms"),
+        (2, "2.00 s"),
+    ],
+)
+def test_durations_have_three_digits(seconds, text):
+    assert table.duration(seconds) == text
+
+
+def test_table_shows_times_targets_and_reasons():
+    shown = text_of(
+        result(
+            row(),
+            row(contender="peer", role="peer", status="unavailable", value=None, reason="absent"),
+            row(contender="other", role="peer", status="disagrees", reason="off by 3"),
+        )
+    )
+    assert "15.0 µs ±10%" in shown
+    assert "missed" in shown
+    assert "peer unavailable: absent" in shown
+    assert "wrong" in shown
+    assert "off by 3" in shown
+
+
+def test_a_narrow_screen_gets_every_shape():
+    shown = text_of(result(*(row(steps=steps) for steps in (11, 22, 33, 44))), width=50)
+    assert all(f"({steps}, 4)" in shown for steps in (11, 22, 33, 44))
+
+
+def test_an_empty_interrupted_result_is_shown():
+    assert "Interrupted" in text_of(result(interrupted=True))
+
+
+def test_machine_tells_versions_and_cores_but_no_names():
+    found = describe()
+    assert found["packages"]["numpy"]
+    assert found["cores"] >= 1
+    assert set(found) >= {"date", "commit", "cpu", "threads", "python"}
+    assert "host" not in json.dumps(found)
