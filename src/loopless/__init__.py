@@ -1,32 +1,53 @@
 """Reinforcement-learning hot paths with no Python loop in them, checked against the loop they replace."""
 
-from loopless.kernels.normalize import normalize
-from loopless.kernels.off_policy import retrace, vtrace
-from loopless.kernels.returns import (
-    discounted_returns,
-    gae,
-    lambda_returns,
-    n_step_returns,
-    token_gae,
-    upgo,
-)
-from loopless.kernels.rollouts import successor_values, unlag, valid_mask
-from loopless.kernels.scan import affine_scan
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loopless.kernels.normalize import normalize
+    from loopless.kernels.off_policy import retrace, vtrace
+    from loopless.kernels.returns import (
+        discounted_returns,
+        gae,
+        lambda_returns,
+        n_step_returns,
+        token_gae,
+        upgo,
+    )
+    from loopless.kernels.rollouts import successor_values, unlag, valid_mask
+    from loopless.kernels.scan import affine_scan
+    from loopless.replay.rollout import RolloutBuffer
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "affine_scan",
-    "discounted_returns",
-    "gae",
-    "lambda_returns",
-    "n_step_returns",
-    "normalize",
-    "retrace",
-    "successor_values",
-    "token_gae",
-    "unlag",
-    "upgo",
-    "valid_mask",
-    "vtrace",
-]
+_HOMES = {
+    "kernels.normalize": ("normalize",),
+    "kernels.off_policy": ("retrace", "vtrace"),
+    "kernels.returns": (
+        "discounted_returns",
+        "gae",
+        "lambda_returns",
+        "n_step_returns",
+        "token_gae",
+        "upgo",
+    ),
+    "kernels.rollouts": ("successor_values", "unlag", "valid_mask"),
+    "kernels.scan": ("affine_scan",),
+    "replay.rollout": ("RolloutBuffer",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str):
+    # Names load on first use: the command line starts without NumPy, and a kernel without the rest.
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'loopless' has no attribute {name!r}")
+    value = getattr(import_module(f"loopless.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -47,7 +47,18 @@ def estimate(
         if views is not None:
             outs = _fused(recipe, views[0][0].dtype, axis, *views)
             return tuple([library.xp.from_numpy(out).to(dtype) for out in outs])
-    return composed(recipe, library, dtype, axis, floats, flags, numbers, valid)
+    return once(library, composed, (0, 1, 2, 3))(
+        recipe, library, dtype, axis, floats, flags, numbers, valid
+    )
+
+
+def once(library: Library, function: Callable, static: tuple[int, ...]) -> Callable:
+    """`function` as one compiled program where the library has such a thing, else as it is."""
+    if library.name != "jax":
+        return function
+    from loopless.arrays import jax_scan
+
+    return jax_scan.compiled(function, static)
 
 
 def composed(recipe, library, dtype, axis, floats, flags, numbers, valid=None) -> tuple[Any, ...]:

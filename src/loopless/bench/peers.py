@@ -210,7 +210,7 @@ PEERS = (
         "tianshou",
         "peer",
         _tianshou_kernel,
-        note="_gae on [B·T], next values masked beforehand; returns by one added, timed + V",
+        note="_gae on [B·T], next values masked beforehand; the + V for returns is timed",
     ),
     Contender(
         "Stable-Baselines3",
@@ -225,7 +225,7 @@ PEERS = (
         "peer",
         _rlax,
         note="knows no V(s') other than the next row's: γ V(s') folded into the rewards at "
-        "truncations beforehand; returns by one added, timed + V",
+        "truncations beforehand; the + V for returns is timed",
     ),
     Contender(
         LAX_SCAN,

@@ -81,7 +81,8 @@ def case(shape: Shape) -> tuple[Rollout, Answers]:
 def measure_shapes(
     shapes: Iterable[Shape], options: Options, budget: Budget, result: Result, say: Say
 ) -> None:
-    contenders = (*OURS, LOOP, *(PEERS if options.peers else ()), STREAM)
+    peers = [peer for peer in PEERS if options.peers or peer.role == "yardstick"]
+    contenders = (*OURS, LOOP, *peers, STREAM)
     for shape in shapes:
         contest("shapes", shape, contenders, budget, result, say, targets.judge_shape)
 

@@ -136,7 +136,7 @@ def retrace(
     gamma, lambda_ = numbers
     xp = library.xp
     if needed is None:
-        traces = xp.ones_like(rewards)
+        traces = library.cast(xp.ones_like(rewards), library.wide(dtype))
     else:
         traces = _ratios(library, dtype, floats[3], valid)
     if trace == "retrace":

@@ -246,7 +246,8 @@ def n_step_returns(
         valid,
         time_axis,
     )
-    return windows.n_step(library, dtype, axis, *floats, *flags, gamma, n, valid)
+    n_step = scan.once(library, windows.n_step, (0, 1, 2, 8))
+    return n_step(library, dtype, axis, *floats, *flags, gamma, n, valid)
 
 
 def token_gae(rewards, values, mask, *, gamma, lambda_, gaps="skip", time_axis=0):

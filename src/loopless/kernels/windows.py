@@ -32,6 +32,10 @@ def n_step(library, dtype, axis, rewards, next_values, terminated, truncated, ga
     def along(a, b, reverse):
         return scan.affine(library, a, b, None, reverse=reverse, axis=axis)
 
+    def times(product, x):
+        # A product of 0 lies behind an end: not even NaN or infinity comes through.
+        return product * where((product == 0) & ~xp.isfinite(x), 0, x)
+
     row = scan.row_numbers(library, rewards, axis, steps)
     starts = row % n == 0
     ends = (row + 1) % n == 0
@@ -43,12 +47,12 @@ def n_step(library, dtype, axis, rewards, next_values, terminated, truncated, ga
     one = scan.typed(library, 1.0, wide, rewards)
     before = where(starts, 0, scan.row_before(xp, a, axis))
     head_product = along(before, where(starts, one, 0 * a), False)
-    summand = scan.row_before(xp, head_product * b, axis)
+    summand = scan.row_before(xp, times(head_product, b), axis)
     head_total = along(where(starts, 0, one + 0 * a), where(starts, 0, summand), False)
-    head = head_total + head_product * c
+    head = head_total + times(head_product, c)
 
     ahead = scan.rows_ahead(xp, head, axis, n - 1)
-    out = where(starts, ahead, total + product * ahead)
+    out = where(starts, ahead, total + times(product, ahead))
     if valid is not None:
         out = where(valid, out, 0)
     return library.cast(out, dtype)

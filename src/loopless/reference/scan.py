@@ -29,7 +29,7 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
         forward:  x_t = a_t x_{t−1} + b_t          x_{−1} = init
 
     `a` broadcasts to the shape of `b`; `init` (0 if None) to that shape without its time axis.
-    The recurrence is literal: a_t = 0 does not stop a NaN or an infinite neighbour.
+    Where a_t is exactly 0 the recurrence is cut: x_t = b_t, whatever the neighbour holds.
     """
     shape = np.shape(b)
     a = numbers(a, shape)
@@ -39,7 +39,7 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
     for batch, rows in columns(shape, time_axis):
         x = init[batch]
         for i in rows[::-1] if reverse else rows:
-            x = a[i] * x + b[i]
+            x = b[i] if a[i] == 0 else a[i] * x + b[i]
             result[i] = x
     return result
 

@@ -94,11 +94,14 @@ class TorchStore:
         return array.index_select(axis, indices)
 
     def adopt(self, value, dtype) -> Any:
-        """A checked value as a tensor of `dtype` here."""
+        """A checked value as a tensor of `dtype` here; overflow of a host array is an error."""
         if isinstance(value, np.ndarray):
-            # PyTorch takes no negative strides and no swapped bytes, and warns of read-only memory
-            native = np.dtype(value.dtype.name)
-            value = self.torch.from_numpy(np.require(value, native, ["C", "W"]))
+            # PyTorch takes no negative strides and no swapped bytes, warns of read-only memory,
+            # and lets numbers overflow: NumPy casts, where it knows the dtype
+            name = dtype_name(dtype)
+            name = value.dtype.name if name == "bfloat16" else name
+            with np.errstate(over="raise"):
+                value = self.torch.from_numpy(np.require(value, name, ["C", "W"]))
         return value.to(device=self.device, dtype=dtype)
 
     def free_bytes(self) -> int | None:
@@ -341,6 +344,8 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"a": {"b": x}} as {"a/b": x}."""
     flat = {}
     for name, value in tree.items():
+        if "/" in name:
+            raise ValueError(f'the name {prefix}{name} holds a "/"; nest dicts for that.')
         if isinstance(value, Mapping):
             flat |= flatten(value, f"{prefix}{name}/")
         else:

@@ -350,7 +350,7 @@ class RolloutBuffer:
             "envs": self._columns.envs,
             "finished": int(self._finished),
             "lengths": self.lengths,
-            "previous_end": self._store.copy(self._previous_end),
+            "previous_end": self._store.host(self._store.copy(self._previous_end)),
             "seed": self._seed,
             "draws": self._draws,
         }
@@ -370,7 +370,7 @@ class RolloutBuffer:
         ]
         small = {}
         for name, dtype in (("lengths", np.int64), ("previous_end", np.bool_)):
-            small[name] = np.array(state.get(name, np.zeros(columns.envs, dtype)))
+            small[name] = np.asarray(state.get(name, np.zeros(columns.envs, dtype))).copy()
             if small[name].shape != (columns.envs,) or small[name].dtype != dtype:
                 wrong.append(f"{name} is not {columns.envs} of {np.dtype(dtype).name}")
         lengths = small["lengths"]
@@ -469,6 +469,8 @@ class RolloutBuffer:
 
 def _specs(fields, float_dtype, store, same_step: bool) -> dict[str, tuple]:
     """(shape, dtype name, casting) of every column; one error for all that is wrong."""
+    if not isinstance(fields, Mapping):
+        raise TypeError(f"RolloutBuffer: fields maps names to (shape, dtype); received {fields!r}.")
     specs, wrong = {}, []
     for name, field in flatten(fields).items():
         try:
@@ -489,7 +491,7 @@ def _specs(fields, float_dtype, store, same_step: bool) -> dict[str, tuple]:
         store.dtype(number)
     except TypeError as error:
         number = str(error)
-    if not number.startswith(("float", "bfloat")):
+    if number not in ("bfloat16", "float16", "float32", "float64"):
         wrong.append(f"float_dtype is {float_dtype!r}, no floating dtype of {store.name}")
     if wrong:
         raise ValueError(f"RolloutBuffer: {'; '.join(wrong)}.")

@@ -1,0 +1,1 @@
+"""Cases and known mistakes with which implementations are told right from wrong."""

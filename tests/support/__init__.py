@@ -1,0 +1,1 @@
+"""What the tests share: the backends, hypothesis strategies, comparison by derived tolerances."""
