@@ -1,4 +1,4 @@
-"""Reinforcement-learning hot paths with no Python loop in them, checked against the loop they replace."""
+"""Reinforcement-learning hot paths with no Python loop, checked against the loop they replace."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -20,7 +20,7 @@ class Backend:
         return self.name
 
     def array(self, x, dtype: str | None = None) -> Any:
-        """`x` as this library's array; float arrays in `dtype` if it is given, others as they are."""
+        """`x` as this library's array; floats in `dtype` if it is given, others as they are."""
         if not isinstance(x, np.ndarray):
             return x
         cast = dtype if dtype is not None and x.dtype.kind == "f" else None

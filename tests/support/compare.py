@@ -7,7 +7,7 @@ TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 
 
 def assert_close(actual, expected, dtype: str = "float64", what: str = "") -> None:
-    """Equal up to `dtype`'s tolerance, relative to the largest finite number expected (at least 1)."""
+    """Equal up to `dtype`'s tolerance, relative to the largest finite number expected."""
     actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
     finite = np.abs(expected[np.isfinite(expected)])
     scale = max(1.0, float(finite.max())) if finite.size else 1.0

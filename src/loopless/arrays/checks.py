@@ -12,6 +12,7 @@ import numpy as np
 from loopless.arrays.library import NUMBER, NUMPY, Library, library_of
 
 _NUMPY_NUMBER = (np.number, np.ndarray)
+_BOOL = np.dtype(np.bool_)
 
 
 def time_axis_of(function: str, time_axis: int, shape: tuple[int, ...]) -> int:
@@ -30,31 +31,33 @@ def floats(function: str, names: tuple[str, ...], arrays: tuple[Any, ...]) -> tu
     library = library_or_refuse(function, names[0], first)
     shape = first.shape
     dtype = None
-    device = library.device(first)
     for name, x in zip(names, arrays, strict=True):
-        same_library(function, name, x, library)
+        if x.__class__ is not first.__class__:
+            same_library(function, name, x, library)
         if x.shape != shape:
             raise _shape_mismatch(function, name, x.shape, names[0], shape)
         if dtype is None or x.dtype != dtype:  # NumPy's float64 equals None
             if not library.is_float(x):
                 raise TypeError(
                     f"{function}: {name} has dtype {x.dtype}; it must be float16, bfloat16, "
-                    f"float32 or float64. Convert it first, for example to the dtype of your values."
+                    f"float32 or float64. Convert it first, for example to your values' dtype."
                 )
             dtype = x.dtype if dtype is None else library.promote(dtype, x.dtype)
-        if device is not None and x.device != device:
-            raise _devices_differ(function, name, x.device, names[0], device)
+        if not library.same_device(x, first):
+            raise _devices_differ(function, name, x.device, names[0], first.device)
     return library, dtype
 
 
 def flag(function: str, name: str, x, library: Library, like, like_name: str = "rewards"):
-    """`x` as a boolean array of `like`'s shape. Floats are refused, other integers than 0 and 1 too."""
-    same_library(function, name, x, library)
+    """`x` as booleans of `like`'s shape. Floats are refused, integers but 0 and 1 too."""
+    if x.__class__ is not like.__class__:
+        same_library(function, name, x, library)
     if x.shape != like.shape:
         raise _shape_mismatch(function, name, x.shape, like_name, like.shape)
-    device = library.device(like)
-    if device is not None and x.device != device:
-        raise _devices_differ(function, name, x.device, like_name, device)
+    if library is NUMPY and x.dtype == _BOOL:
+        return x
+    if not library.same_device(x, like):
+        raise _devices_differ(function, name, x.device, like_name, like.device)
     return boolean(function, name, x, library)
 
 
@@ -74,33 +77,35 @@ def boolean(function: str, name: str, x, library: Library):
     return x != 0
 
 
-def number(function: str, name: str, x, library: Library, like, low=0.0, high=1.0):
+def number(function: str, name: str, x: Any, library: Library, like, low=0.0, high=1.0) -> Any:
     """`x` if it is a number in [low, high], or an array that spreads over `like`'s shape."""
-    if isinstance(x, _NUMPY_NUMBER) and x.ndim == 0:
+    if not isinstance(x, NUMBER) and isinstance(x, _NUMPY_NUMBER) and x.ndim == 0:
         x = x.item()
-    if isinstance(x, NUMBER) and x is not True and x is not False:
+    if isinstance(x, NUMBER) and not isinstance(x, bool):
         if not low <= x <= high:
             raise _out_of_range(function, name, x, low, high)
         return x
-    spreads(function, name, x, library, tuple(like.shape), library.device(like))
+    spreads(function, name, x, library, tuple(like.shape), like)
     if library is NUMPY and x.size and not (low <= x.min() and x.max() <= high):
         raise _out_of_range(function, name, f"values from {x.min()} to {x.max()}", low, high)
     return x
 
 
-def spreads(function: str, name: str, x, library: Library, shape: tuple[int, ...], device) -> None:
+def spreads(function: str, name: str, x, library: Library, shape: tuple[int, ...], like) -> None:
     """Refuse what is not a floating array with one entry or the full length along each axis."""
     same_library(function, name, x, library)
     if x.ndim:  # a 1-D array beside [T, B] data could mean either axis, so it is refused
-        fits = x.ndim == len(shape) and all(n in (1, m) for n, m in zip(x.shape, shape, strict=True))
+        fits = x.ndim == len(shape) and all(
+            n in (1, m) for n, m in zip(x.shape, shape, strict=True)
+        )
         if not fits:
             raise ValueError(
                 f"{function}: {name} has shape {tuple(x.shape)}, which does not spread over "
                 f"{shape}. Give it one entry or the full length along each axis: for [T, B] data "
                 f"[T, 1] varies by step and [1, B] by column."
             )
-        if device is not None and x.device != device:
-            raise _devices_differ(function, name, x.device, "the data", device)
+        if not library.same_device(x, like):
+            raise _devices_differ(function, name, x.device, "the data", like.device)
     if library.kind(x) != "f":
         raise TypeError(f"{function}: {name} has dtype {x.dtype}; it must be floating.")
 
@@ -132,7 +137,9 @@ def same_library(function: str, name: str, x, library: Library) -> None:
 def choice(function: str, name: str, x: str, options: tuple[str, ...]) -> None:
     """Refuse what is not one of `options`."""
     if x not in options:
-        raise ValueError(f"{function}: {name}={x!r} is unknown; choose one of {', '.join(options)}.")
+        raise ValueError(
+            f"{function}: {name}={x!r} is unknown; choose one of {', '.join(options)}."
+        )
 
 
 def _out_of_range(function, name, received, low, high) -> ValueError:
@@ -151,7 +158,9 @@ def _shape_mismatch(function, name, shape, like_name, like_shape) -> ValueError:
     shape, like_shape = tuple(shape), tuple(like_shape)
     hint = f"All arrays must have the shape of {like_name}."
     if sorted(shape) == sorted(like_shape):
-        hint = "Arrays are [T, B]; for batch-major data pass all of them as [B, T] with time_axis=1."
+        hint = (
+            "Arrays are [T, B]; for batch-major data pass all of them as [B, T] with time_axis=1."
+        )
     elif len(shape) != len(like_shape) and math.prod(shape) == math.prod(like_shape):
         hint = f"Squeeze or reshape {name} to {like_shape}."
     return ValueError(

@@ -15,13 +15,12 @@ from jax import lax
 
 @functools.cache
 def compiled(function: Callable, static: tuple[int, ...]) -> Callable:
-    """`function` as one program: called outside jit, an estimator is then one dispatch, not thirty."""
+    """`function` as one program: outside jit an estimator is then one dispatch, not thirty."""
     return jax.jit(function, static_argnums=static, inline=True)
 
 
-@partial(jax.jit, static_argnums=(3,), inline=True)
 @partial(jax.custom_jvp, nondiff_argnums=(3,))
-def affine_scan(a, b, init, reverse: bool):
+def _affine_scan(a, b, init, reverse: bool):
     """x_t = a_t·x_{t±1} + b_t along the first axis; a has b's shape, init is b's without time."""
     return lax.platform_dependent(
         a,
@@ -32,13 +31,16 @@ def affine_scan(a, b, init, reverse: bool):
     )
 
 
-@affine_scan.__wrapped__.defjvp
+@_affine_scan.defjvp
 def _affine_scan_jvp(reverse, primals, tangents):
     a, b, init = primals
     a_dot, b_dot, init_dot = tangents
-    x = affine_scan(a, b, init, reverse)
+    x = _affine_scan(a, b, init, reverse)
     previous = shift(x, init, forward=not reverse)
-    return x, affine_scan(a, a_dot * previous + b_dot, init_dot, reverse)
+    return x, _affine_scan(a, a_dot * previous + b_dot, init_dot, reverse)
+
+
+affine_scan = jax.jit(_affine_scan, static_argnums=3, inline=True)
 
 
 def sequential_scan(a, b, init, *, reverse: bool):

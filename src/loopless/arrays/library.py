@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 NUMBER = (float, int)
 
@@ -33,11 +32,15 @@ class NumPy:
     def promote(self, x, y):
         return np.promote_types(x, y)
 
+    def at_most(self, x, bound: float):
+        """min(x, bound), NaN where x is NaN."""
+        return np.minimum(x, x.dtype.type(bound))
+
     def cast(self, x, dtype):
         return x.astype(dtype, copy=False)
 
-    def device(self, x):
-        return None
+    def same_device(self, x, y) -> bool:
+        return True
 
 
 class PyTorch:
@@ -63,11 +66,14 @@ class PyTorch:
     def promote(self, x, y):
         return self.xp.promote_types(x, y)
 
+    def at_most(self, x, bound: float):
+        return x.clamp(max=bound)
+
     def cast(self, x, dtype):
         return x.to(dtype)
 
-    def device(self, x):
-        return x.device
+    def same_device(self, x, y) -> bool:
+        return (x.is_cpu and y.is_cpu) or x.device == y.device
 
 
 class JAX:
@@ -90,11 +96,14 @@ class JAX:
     def promote(self, x, y):
         return self.xp.promote_types(x, y)
 
+    def at_most(self, x, bound: float):
+        return self.xp.minimum(x, bound)
+
     def cast(self, x, dtype):
         return x.astype(dtype)
 
-    def device(self, x):
-        return None  # XLA places arrays itself, and says so itself where it cannot
+    def same_device(self, x, y) -> bool:
+        return True  # XLA places arrays itself, and says so itself where it cannot
 
 
 Library = NumPy | PyTorch | JAX

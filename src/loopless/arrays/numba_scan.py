@@ -11,6 +11,9 @@ In every engine a coefficient of exactly 0 cuts: nothing passes it, NaN and infi
 Imported on the first call only: importing Numba takes longer than most callers' whole program.
 """
 
+# Numba's decorators change what a function's signature means:
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportPrivateImportUsage=false
+
 import functools
 import hashlib
 
@@ -20,7 +23,8 @@ from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
-TILE = 256  # columns; a tile's carry and outputs stay in the first-level cache
+TILE = 1024  # columns; what a tile carries stays in the first-level cache
+LINE = 16  # elements of 4 bytes in a cache line
 NARROW = 4  # below so many columns side by side, SIMD pays less than its row overhead
 
 # Every kernel: FMA allowed, nothing that changes how NaN and infinity behave.
@@ -44,6 +48,22 @@ def _stack(typing_context, like):
         return builder.bitcast(block, element.as_pointer())
 
     return types.CPointer(dtype)(like), codegen
+
+
+@intrinsic
+def _prefetch(typing_context, array, i):
+    """Ask for the cache line of array[i], which is about to be written."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        i32, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        signature_ = ir.FunctionType(ir.VoidType(), [pointer, i32, i32, i32])
+        prefetch = cgutils.get_or_insert_function(builder.module, signature_, "llvm.prefetch.p0")
+        address = builder.bitcast(builder.gep(data, [args[1]]), pointer)
+        builder.call(prefetch, [address, i32(1), i32(3), i32(1)])  # write, keep, data
+        return context.get_dummy_value()
+
+    return types.void(array, i), codegen
 
 
 @register_jitable
@@ -89,106 +109,111 @@ def _row_typed(fields, i):
     return lambda fields, i: (_at(fields[0], i), *_row(fields[1:], i))
 
 
-def _tiles_like(outs):
-    raise AssertionError("compiled code only")
-
-
-@overload(_tiles_like)
-def _tiles_like_typed(outs):
-    if len(outs) == 0:
-        return lambda outs: ()
-    return lambda outs: (_tile_like(outs[0]), *_tiles_like(outs[1:]))
-
-
-def _put(outs, i, values, keep):
-    raise AssertionError("compiled code only")
-
-
-@overload(_put)
-def _put_typed(outs, i, values, keep):
-    if len(outs) == 0:
-        return lambda outs, i, values, keep: None
-
-    def put(outs, i, values, keep):
-        outs[0][i] = _select(keep, values[0], 0)
-        _put(outs[1:], i, values[1:], keep)
-
-    return put
-
-
-def _flush(outs, base, tiles, width):
-    raise AssertionError("compiled code only")
-
-
-@overload(_flush)
-def _flush_typed(outs, base, tiles, width):
-    if len(outs) == 0:
-        return lambda outs, base, tiles, width: None
-
-    def flush(outs, base, tiles, width):
-        for k in range(width):
-            outs[0][base + k] = tiles[0][k]
-        _flush(outs[1:], base, tiles[1:], width)
-
-    return flush
-
-
 @functools.cache
 def fused(recipe):
-    """The compiled kernel of one recipe: coefficients, reverse scan and read-out in one pass.
+    """The compiled kernel of one recipe: coefficients, scan and read-out in one pass.
 
     `recipe.coefficients(where, last, *fields)` gives a_t and b_t, and
-    `recipe.readout(where, last, x, x_next, *fields)` the outputs: of scalars here, of whole arrays
-    elsewhere. The fields in `ahead` are read one row later (the same row at the end of time, where
-    `last` is true and recipes do not look). Rows with `valid` false come out 0 and cut the scan.
+    `recipe.readout(where, last, x, x_next, *fields)` one to three outputs: of scalars here, of
+    whole arrays elsewhere. The fields in `ahead` are read one row later (the same row at the end
+    of time, where `last` is true and recipes do not look). Rows with `valid` false come out 0 and
+    cut the scan. The walk is backwards in time; a lagged recipe is an adjoint, and walks forwards.
     """
     coefficients = register_jitable(recipe.coefficients)
     readout = register_jitable(recipe.readout)
+    lagged = recipe.lagged
+    reads_next = recipe.reads_next
+    two, three = recipe.outputs >= 2, recipe.outputs >= 3
     # Numba's disk cache knows this file's timestamp and the closure's values, not the recipe's
     # source: the digest makes an edited recipe miss the cache.
     digest = _digest(recipe.coefficients, recipe.readout)
+
+    @register_jitable
+    def advance(a, b, carried, keep):
+        """x_t and what the next row of the walk is given."""
+        if lagged:
+            x = b + carried
+            return x, _select(keep, _select(a == 0, 0, a * x), 0)
+        x = _select(a == 0, b, a * carried + b)
+        return x, _select(keep, x, 0)
 
     @njit(**_OPTIONS)
     def kernel(outer, steps, inner, valid, fields, ahead, outs):
         _ = digest
         carry = _tile_like(outs[0])
+        now = _tile_like(outs[0]) if lagged else carry  # x_t; what is carried on differs if lagged
+        following = _tile_like(outs[0])
         if inner < NARROW:
             for column in range(outer * inner):
                 first = (column // inner) * steps * inner + column % inner
                 carry[0] = 0
                 for s in range(steps):
-                    i = np.uint64(first + (steps - 1 - s) * inner)
-                    j = i + np.uint64(inner if s > 0 else 0)
-                    last = (s == 0) | (not _at(valid, j))
+                    t = s if lagged else steps - 1 - s
+                    i = np.uint64(first + t * inner)
+                    j = i + np.uint64(inner if t + 1 < steps else 0)
+                    last = (t + 1 == steps) | (not _at(valid, j))
+                    keep = _at(valid, i)
                     row = _row(fields, i) + _row(ahead, j)
                     a, b = coefficients(_select, last, *row)
                     x_next = carry[0]
-                    x = _select(a == 0, b, a * x_next + b)
-                    keep = _at(valid, i)
-                    carry[0] = _select(keep, x, 0)
-                    _put(outs, i, readout(_select, last, x, x_next, *row), keep)
+                    x, carry[0] = advance(a, b, x_next, keep)
+                    values = readout(_select, last, x, x_next, *row)
+                    outs[0][i] = _select(keep, values[0], 0)
+                    if two:
+                        outs[1][i] = _select(keep, values[1], 0)
+                    if three:
+                        outs[2][i] = _select(keep, values[2], 0)
             return
-        tiles = _tiles_like(outs)
         for o in range(outer):
             for start in range(0, inner, TILE):
                 width = np.uint64(min(TILE, inner - start))
                 for k in range(width):
                     carry[k] = 0
                 for s in range(steps):
-                    base = np.uint64((o * steps + steps - 1 - s) * inner + start)
-                    step = np.uint64(inner if s > 0 else 0)
+                    t = s if lagged else steps - 1 - s
+                    base = np.uint64((o * steps + t) * inner + start)
+                    step = np.uint64(inner if t + 1 < steps else 0)
+                    final = t + 1 == steps
+                    if s + 1 < steps:
+                        # No hardware prefetcher foresees a store in another row.
+                        ahead_of_walk = base + np.uint64(inner if lagged else -inner)
+                        for k in range(0, width, LINE):
+                            _prefetch(outs[0], ahead_of_walk + np.uint64(k))
+                            if two:
+                                _prefetch(outs[1], ahead_of_walk + np.uint64(k))
+                            if three:
+                                _prefetch(outs[2], ahead_of_walk + np.uint64(k))
+                    # One loop an array written: more, and LLVM's alias checks exceed their limit.
                     for k in range(width):
-                        i = base + k
-                        j = i + step
-                        last = (s == 0) | (not _at(valid, j))
+                        i, j = base + k, base + k + step
+                        last = final | (not _at(valid, j))
+                        a, b = coefficients(_select, last, *_row(fields, i), *_row(ahead, j))
+                        if reads_next:
+                            following[k] = carry[k]
+                        x, passed_on = advance(a, b, carry[k], _at(valid, i))
+                        if lagged:
+                            now[k] = x
+                        carry[k] = passed_on
+                    for k in range(width):
+                        i, j = base + k, base + k + step
                         row = _row(fields, i) + _row(ahead, j)
-                        a, b = coefficients(_select, last, *row)
-                        x_next = carry[k]
-                        x = _select(a == 0, b, a * x_next + b)
-                        keep = _at(valid, i)
-                        carry[k] = _select(keep, x, 0)
-                        _put(tiles, k, readout(_select, last, x, x_next, *row), keep)
-                    _flush(outs, base, tiles, width)
+                        last = final | (not _at(valid, j))
+                        value = readout(_select, last, now[k], following[k], *row)[0]
+                        outs[0][i] = _select(_at(valid, i), value, 0)
+                    if two:
+                        for k in range(width):
+                            i, j = base + k, base + k + step
+                            row = _row(fields, i) + _row(ahead, j)
+                            last = final | (not _at(valid, j))
+                            value = readout(_select, last, now[k], following[k], *row)[1]
+                            outs[1][i] = _select(_at(valid, i), value, 0)
+                    if three:
+                        for k in range(width):
+                            i, j = base + k, base + k + step
+                            row = _row(fields, i) + _row(ahead, j)
+                            last = final | (not _at(valid, j))
+                            value = readout(_select, last, now[k], following[k], *row)[2]
+                            outs[2][i] = _select(_at(valid, i), value, 0)
 
     return kernel
 

@@ -5,6 +5,7 @@ becomes outputs. It is written once, of elementwise operations and `where`: over
 feeds the differentiable scan, and the Numba kernel is generated from the same functions.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from loopless.arrays import outputs
 from loopless.arrays.library import NUMBER, NUMPY, Library
 
-
-_BOOL = np.dtype(np.bool_)
+_BOOL, _SINGLE, _DOUBLE = np.dtype(np.bool_), np.dtype(np.float32), np.dtype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +25,12 @@ class Recipe:
 
     coefficients: Callable  # (where, last, *fields) -> a, b
     readout: Callable  # (where, last, x, x_next, *fields) -> outputs, a tuple
-    outputs: int
+    outputs: int  # one to three
     ahead: tuple[int, ...] = ()  # which floats and flags are also wanted from the row after
     reads_next: bool = False  # whether `readout` looks at x_next
+    lagged: bool = False  # an adjoint: y_t = b_t + a_{t−1}·y_{t−1}, forwards in time
+    # From the outputs' gradients (as floats) to the floats', where the recipe is linear in them.
+    adjoint: "Recipe | None" = None
 
 
 def estimate(
@@ -41,12 +45,12 @@ def estimate(
 ) -> tuple[Any, ...]:
     """The recipe's outputs for checked arrays: fused where no derivative is asked for."""
     if library is NUMPY:
-        return _fused(recipe, dtype, axis, floats, flags, numbers, valid)
-    if library.name == "torch":
-        views = _numpy_views(library.xp, dtype, floats, flags, numbers, valid)
-        if views is not None:
-            outs = _fused(recipe, views[0][0].dtype, axis, *views)
-            return tuple([library.xp.from_numpy(out).to(dtype) for out in outs])
+        return fused(recipe, dtype, axis, floats, flags, numbers, valid)
+    if library.name == "torch" and recipe.adjoint is not None:
+        from loopless.arrays import torch_fused
+
+        if torch_fused.applies(floats, numbers):
+            return torch_fused.estimate(recipe, dtype, axis, floats, flags, numbers, valid)
     return once(library, composed, (0, 1, 2, 3))(
         recipe, library, dtype, axis, floats, flags, numbers, valid
     )
@@ -79,7 +83,10 @@ def composed(recipe, library, dtype, axis, floats, flags, numbers, valid=None) -
     a, b = recipe.coefficients(where, last, *fields)
     if valid is not None:
         a, b = where(valid, a, 0), where(valid, b, 0)
-    x = affine(library, a, b, None, reverse=True, axis=axis)
+    if recipe.lagged:
+        x = affine(library, a, b, None, reverse=False, axis=axis, lagged=True)
+    else:
+        x = affine(library, a, b, None, reverse=True, axis=axis)
     x_next = rows_ahead(xp, x, axis, 1) if recipe.reads_next else x
     outs = recipe.readout(where, last, x, x_next, *fields)
     if valid is not None:
@@ -87,10 +94,11 @@ def composed(recipe, library, dtype, axis, floats, flags, numbers, valid=None) -
     return tuple(library.cast(out, dtype) for out in outs)
 
 
-def affine(library: Library, a, b, init, *, reverse: bool, axis: int):
+def affine(library: Library, a, b, init, *, reverse: bool, axis: int, lagged: bool = False):
     """The bare scan of arrays of one floating dtype, accumulated in float32 or float64.
 
-    a is a number or broadcasts to b's shape; init is None or has b's shape without `axis`.
+    a is a number or broadcasts to b's shape; init is None or has b's shape without `axis`. Lagged,
+    the adjoint of the walk the other way, is for PyTorch alone: JAX transposes scans itself.
     """
     xp = library.xp
     dtype = b.dtype
@@ -102,11 +110,11 @@ def affine(library: Library, a, b, init, *, reverse: bool, axis: int):
     if library is NUMPY:
         from loopless.arrays import numba_scan
 
-        out = np.empty(shape, wide)
+        out = outputs.empty(shape, wide)
         if out.size:
             a = _flat_or_number(a, shape, wide)
             init = _flat_or_number(init, column_shape, wide)
-            numba_scan.affine(
+            numba_scan.affine(  # pyright: ignore[reportCallIssue]
                 outer, steps, inner, a, _flat(b, wide), init, out.ravel(), reverse, False
             )
         return out.astype(dtype, copy=False)
@@ -119,7 +127,7 @@ def affine(library: Library, a, b, init, *, reverse: bool, axis: int):
             b.reshape(outer, steps, inner),
             init.expand(column_shape).reshape(outer, inner),
             reverse,
-            False,
+            lagged,
         )
         return library.cast(x.reshape(shape), dtype)
     from loopless.arrays import jax_scan
@@ -134,29 +142,68 @@ def affine(library: Library, a, b, init, *, reverse: bool, axis: int):
     return library.cast(xp.moveaxis(x, 0, axis), dtype)
 
 
-def _fused(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarray, ...]:
+def plain(recipe: Recipe, floats, flags, numbers) -> tuple[np.ndarray, ...] | None:
+    """The recipe's outputs for plain [T, B] NumPy arrays, which need no conversion; else None.
+
+    A lane of its own because small rollouts spend their time in checks: it asks all there is to
+    ask of such arrays at once. Whatever is unusual, or wrong, is left to the checks.
+    """
+    first = floats[0]
+    if first.__class__ is not np.ndarray:
+        return None
+    dtype, shape = first.dtype, first.shape
+    if len(shape) != 2 or (dtype is not _SINGLE and dtype is not _DOUBLE) or not first.size:
+        return None
+    fields = []
+    for x in floats:
+        if x.__class__ is not np.ndarray or x.dtype is not dtype or x.shape != shape:
+            return None
+        if not x.flags.carray:
+            return None
+        fields.append(x.ravel())
+    for x in flags:
+        if x.__class__ is not np.ndarray or x.dtype is not _BOOL or x.shape != shape:
+            return None
+        if not x.flags.carray:
+            return None
+        fields.append(x.ravel())
+    for x in numbers:
+        if x.__class__ is not float or not 0.0 <= x <= 1.0:
+            return None
+        fields.append(_number(x, dtype))
+    outs = [outputs.empty(shape, dtype) for _ in range(recipe.outputs)]
+    flat = tuple([out.ravel() for out in outs])
+    _kernel(recipe)(1, shape[0], shape[1], None, tuple(fields), (), flat)
+    return tuple(outs)
+
+
+@functools.cache
+def _kernel(recipe: Recipe) -> Callable:
     from loopless.arrays import numba_scan
 
+    return numba_scan.fused(recipe)
+
+
+def fused(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarray, ...]:
+    """The recipe's outputs for NumPy arrays, by its compiled kernel."""
     first = floats[0]
     shape = first.shape
     if first.ndim > 1 and first.flags.f_contiguous and not first.flags.c_contiguous:
         # Data stored the other way round is walked the way it is stored: no copy.
-        outs = _fused(
-            recipe,
-            dtype,
-            len(shape) - 1 - axis,
-            *(tuple(x.T if isinstance(x, np.ndarray) else x for x in group)
-              for group in (floats, flags, numbers)),
-            None if valid is None else valid.T,
-        )  # fmt: skip
-        return tuple(out.T for out in outs)
+        floats, flags, numbers = (
+            [x.T if isinstance(x, np.ndarray) else x for x in group]
+            for group in (floats, flags, numbers)
+        )
+        valid = None if valid is None else valid.T
+        outs = fused(recipe, dtype, len(shape) - 1 - axis, floats, flags, numbers, valid)
+        return tuple([out.T for out in outs])
     wide = NUMPY.wide(dtype)
-    outs = tuple([np.empty(shape, wide) for _ in range(recipe.outputs)])
+    outs = [outputs.empty(shape, wide) for _ in range(recipe.outputs)]
     if first.size:
         fields = [_flat(x, wide) for x in floats] + [_flat(x, _BOOL) for x in flags]
         ahead = tuple([fields[k] for k in recipe.ahead])
         fields += [_flat_or_number(x, shape, wide) for x in numbers]
-        numba_scan.fused(recipe)(
+        _kernel(recipe)(
             *_as_columns(shape, axis),
             None if valid is None else _flat(valid, _BOOL),
             tuple(fields),
@@ -164,7 +211,7 @@ def _fused(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarr
             tuple([out.ravel() for out in outs]),
         )
     if wide == dtype:
-        return outs
+        return tuple(outs)
     return tuple([out.astype(dtype) for out in outs])
 
 
@@ -176,46 +223,22 @@ def _as_columns(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
 
 def _flat(x: np.ndarray, dtype) -> np.ndarray:
     """`x` as a flat, contiguous, writable array of `dtype`; a copy only where it must be one."""
-    x = x.ravel()
     # Numba compiles read-only arrays anew; a rare copy is cheaper than a rare compilation.
     if x.dtype != dtype or not x.flags.writeable:
         x = x.astype(dtype)
-    return x
+    return x.ravel()
 
 
 def _flat_or_number(x, shape: tuple[int, ...], dtype):
-    return dtype.type(x) if isinstance(x, NUMBER) else _flat(np.broadcast_to(x, shape), dtype)
+    return _number(x, dtype) if isinstance(x, NUMBER) else _flat(np.broadcast_to(x, shape), dtype)
 
 
-def _numpy_views(torch, dtype, floats, flags, numbers, valid):
-    """The tensors as NumPy arrays on the same memory, or None where tensors must stay tensors."""
-    if torch.compiler.is_compiling():
-        return None
-    wants_gradient = torch.is_grad_enabled()
-    for x in (*floats, *flags, *numbers, valid):
-        if isinstance(x, torch.Tensor) and (not x.is_cpu or (wants_gradient and x.requires_grad)):
-            return None
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    try:
-        return (
-            [_numpy_view(x, wide) for x in floats],
-            [_numpy_view(x, torch.bool) for x in flags],
-            [x if isinstance(x, NUMBER) else _numpy_view(x, wide) for x in numbers],
-            None if valid is None else _numpy_view(valid, torch.bool),
-        )
-    except RuntimeError:  # under vmap or a functional transform a tensor has no memory of its own
-        return None
+@functools.lru_cache(maxsize=64)
+def _number(x: float, dtype: np.dtype):
+    return dtype.type(x)
 
 
-def _numpy_view(x, dtype):
-    if x.dtype != dtype:
-        x = x.to(dtype)
-    if x.requires_grad:
-        x = x.detach()
-    return x.numpy() if x.ndim else x.item()
-
-
-def typed(library: Library, x, dtype, like):
+def typed(library: Library, x, dtype, like) -> Any:
     if not isinstance(x, NUMBER):
         return library.cast(x, dtype)
     if library.name == "torch":

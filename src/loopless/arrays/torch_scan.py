@@ -82,8 +82,9 @@ def _numba(a: Tensor, b: Tensor, init: Tensor, reverse: bool, lagged: bool) -> T
     from loopless.arrays import numba_scan
 
     out = torch.empty(b.shape, dtype=b.dtype)
-    flat = [x.detach().contiguous().numpy().ravel() for x in (a, b, init, out)]
-    numba_scan.affine(*b.shape, *flat, reverse, lagged)
+    outer, steps, inner = b.shape
+    a_, b_, init_, out_ = (x.detach().contiguous().numpy().ravel() for x in (a, b, init, out))
+    numba_scan.affine(outer, steps, inner, a_, b_, init_, out_, reverse, lagged)
     return out
 
 

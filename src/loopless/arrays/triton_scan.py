@@ -5,6 +5,9 @@ one carried row, so that T may be of any length. Nothing here has run on a GPU y
 this kernel in Triton's interpreter, on the CPU.
 """
 
+# Triton's decorator changes what a function's signature means:
+# pyright: reportArgumentType=false
+
 import torch
 import triton
 import triton.language as tl
@@ -45,7 +48,7 @@ def _scan_kernel(
     inside = columns < inner
     rows = tl.arange(0, CHUNK)
     carry = tl.load(init_ptr + outer * inner + columns, mask=inside, other=0.0)
-    for chunk in range(0, tl.cdiv(steps, CHUNK)):
+    for chunk in range(tl.cdiv(steps, CHUNK)):
         # Rows are numbered in the order of the walk; `time` is where they lie in memory.
         walked = chunk * CHUNK + rows
         time = walked
@@ -72,7 +75,7 @@ def _scan_kernel(
 
 
 def affine_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: bool) -> Tensor:
-    """`torch_scan.affine_scan` for tensors that Triton can reach; any strides, no copy of a and b."""
+    """`torch_scan.affine_scan` for tensors that Triton can reach; a and b are not copied."""
     outer, steps, inner = b.shape
     out = torch.empty(b.shape, dtype=b.dtype, device=b.device)
     if out.numel() == 0:

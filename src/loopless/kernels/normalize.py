@@ -4,8 +4,10 @@ import numpy as np
 
 from loopless.arrays import checks
 from loopless.arrays.library import NUMPY
+from loopless.arrays.tensors import as_numpy_on_cpu
 
 
+@as_numpy_on_cpu
 def normalize(x, valid=None, *, min_std=1e-8):
     """x with mean 0 and standard deviation 1 over its valid entries.
 

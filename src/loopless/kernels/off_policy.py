@@ -5,11 +5,13 @@ Arguments are those of `kernels.returns`; ratios π(a_t|s_t)/μ(a_t|s_t) come as
 
 from loopless.arrays import checks, scan
 from loopless.arrays.scan import Recipe
+from loopless.arrays.tensors import as_numpy_on_cpu
 from loopless.kernels.returns import check
 
 _LARGEST_LOG = 80.0  # exp stays finite in float32, so that 0·∞ cannot arise where a clip follows
 
 
+@as_numpy_on_cpu
 def vtrace(
     log_ratios,
     rewards,
@@ -85,6 +87,7 @@ _VTRACE = Recipe(_vtrace_coefficients, _vtrace_readout, outputs=2, ahead=(2,), r
 TRACES = ("retrace", "q_lambda", "tree_backup", "importance_sampling")
 
 
+@as_numpy_on_cpu
 def retrace(
     rewards,
     q_values,
@@ -102,7 +105,7 @@ def retrace(
 ):
     """Off-policy returns of action values, with the choice of four traces.
 
-        G_t = r_t + γ E_π Q(s'_t, ·) + γ c_{t+1} (G_{t+1} − Q(s_{t+1}, a_{t+1}))     last term cut at an end
+        G_t = r_t + γ E_π Q(s'_t, ·) + γ c_{t+1} (G_{t+1} − Q(s_{t+1}, a_{t+1}))    cut at ends
 
         trace                   c_t                       needs
         "retrace"               λ min(1, ρ_t)             log_ratios, log π/μ of the action taken
@@ -140,7 +143,7 @@ def retrace(
     else:
         traces = _ratios(library, dtype, floats[3], valid)
     if trace == "retrace":
-        traces = xp.where(traces > 1, 1, traces)
+        traces = library.at_most(traces, 1.0)
     floats = (*floats[:3], traces * lambda_)
     return scan.estimate(_RETRACE, library, dtype, axis, floats, flags, (gamma,), valid)[0]
 
@@ -169,4 +172,4 @@ def _ratios(library, dtype, logs, valid):
     logs = library.cast(logs, library.wide(dtype))
     if valid is not None:
         logs = xp.where(valid, logs, 0)
-    return xp.exp(xp.where(logs > _LARGEST_LOG, _LARGEST_LOG, logs))
+    return xp.exp(library.at_most(logs, _LARGEST_LOG))

@@ -14,9 +14,11 @@ jax.lax.stop_gradient, for targets. A recipe's `where` picks: nothing here masks
 
 from loopless.arrays import checks, scan
 from loopless.arrays.scan import Recipe
+from loopless.arrays.tensors import as_numpy_on_cpu
 from loopless.kernels import windows
 
 
+@as_numpy_on_cpu
 def gae(
     rewards,
     values,
@@ -64,9 +66,25 @@ def _gae_readout(
     return x, x + values
 
 
-_GAE = Recipe(_gae_coefficients, _gae_readout, outputs=2)
+def _gae_adjoint(where, last, advantages, returns, terminated, truncated, gamma, lambda_):
+    return where(terminated | truncated, 0, gamma * lambda_), advantages + returns
 
 
+def _gae_gradients(
+    where, last, y, y_next, advantages, returns, terminated, truncated, gamma, lambda_
+):
+    return y, returns - y, where(terminated, 0, gamma * y)
+
+
+_GAE = Recipe(
+    _gae_coefficients,
+    _gae_readout,
+    outputs=2,
+    adjoint=Recipe(_gae_adjoint, _gae_gradients, outputs=3, lagged=True),
+)
+
+
+@as_numpy_on_cpu
 def lambda_returns(
     rewards,
     next_values,
@@ -112,9 +130,24 @@ def _lambda_readout(
     return (x,)
 
 
-_LAMBDA_RETURNS = Recipe(_lambda_coefficients, _lambda_readout, outputs=1)
+def _lambda_adjoint(where, last, returns, terminated, truncated, gamma, lambda_):
+    return where(terminated | truncated | last, 0, gamma * lambda_), returns
 
 
+def _lambda_gradients(where, last, y, y_next, returns, terminated, truncated, gamma, lambda_):
+    a = where(terminated | truncated | last, 0, gamma * lambda_)
+    return y, where(terminated, 0, (gamma - a) * y)
+
+
+_LAMBDA_RETURNS = Recipe(
+    _lambda_coefficients,
+    _lambda_readout,
+    outputs=1,
+    adjoint=Recipe(_lambda_adjoint, _lambda_gradients, outputs=2, lagged=True),
+)
+
+
+@as_numpy_on_cpu
 def discounted_returns(
     rewards,
     next_values,
@@ -152,15 +185,14 @@ def _discounted_coefficients(where, last, rewards, next_values, terminated, trun
     return where(end, 0, gamma), rewards + gamma * bootstrap
 
 
-def _discounted_readout(
-    where, last, x, x_next, rewards, next_values, terminated, truncated, gamma
-):
+def _discounted_readout(where, last, x, x_next, rewards, next_values, terminated, truncated, gamma):
     return (x,)
 
 
 _DISCOUNTED = Recipe(_discounted_coefficients, _discounted_readout, outputs=1)
 
 
+@as_numpy_on_cpu
 def upgo(
     rewards,
     values,
@@ -214,6 +246,7 @@ def _upgo_readout(
 _UPGO = Recipe(_upgo_coefficients, _upgo_readout, outputs=2, ahead=(5,))
 
 
+@as_numpy_on_cpu
 def n_step_returns(
     rewards,
     next_values,
@@ -250,6 +283,7 @@ def n_step_returns(
     return n_step(library, dtype, axis, *floats, *flags, gamma, n, valid)
 
 
+@as_numpy_on_cpu
 def token_gae(rewards, values, mask, *, gamma, lambda_, gaps="skip", time_axis=0):
     """GAE over the tokens that the policy wrote, in rows that hold other tokens too.
 
@@ -308,9 +342,7 @@ def _token_skip_coefficients(where, last, rewards, values, following, mask, gamm
     return where(mask, gamma * lambda_, 1), where(mask, delta, 0)
 
 
-def _token_skip_readout(
-    where, last, x, x_next, rewards, values, following, mask, gamma, lambda_
-):
+def _token_skip_readout(where, last, x, x_next, rewards, values, following, mask, gamma, lambda_):
     return where(mask, x, 0), where(mask, x + values, 0)
 
 
@@ -318,9 +350,11 @@ _TOKEN_SKIP = Recipe(_token_skip_coefficients, _token_skip_readout, outputs=2)
 
 
 def _estimate(function, recipe, names, floats, flags, numbers, valid, time_axis):
-    return scan.estimate(
-        recipe, *check(function, names, floats, flags, numbers, valid, time_axis)
-    )
+    if valid is None and time_axis == 0:
+        outs = scan.plain(recipe, floats, flags, numbers.values())
+        if outs is not None:
+            return outs
+    return scan.estimate(recipe, *check(function, names, floats, flags, numbers, valid, time_axis))
 
 
 def check(function, names, floats, flags, numbers, valid, time_axis):
@@ -333,7 +367,9 @@ def check(function, names, floats, flags, numbers, valid, time_axis):
     truncated = checks.flag(function, "truncated", truncated, library, like, names[0])
     if valid is not None:
         valid = checks.flag(function, "valid", valid, library, like, names[0])
-    numbers = tuple(checks.number(function, name, x, library, like) for name, x in numbers.items())
+    numbers = tuple(
+        [checks.number(function, name, x, library, like) for name, x in numbers.items()]
+    )
     return library, dtype, axis, floats, (terminated, truncated), numbers, valid
 
 

@@ -7,10 +7,12 @@ that are stored one row late into post-step ones; `valid_mask` makes a mask of l
 
 from loopless.arrays import checks, scan
 from loopless.arrays.library import NUMPY
+from loopless.arrays.tensors import as_numpy_on_cpu
 
 AUTORESETS = ("same_step", "next_step")
 
 
+@as_numpy_on_cpu
 def successor_values(
     values,
     last_values,
@@ -89,6 +91,7 @@ def _next_step(library, following, terminated, truncated, previous_end, axis):
     return xp.where(terminated, 0, following), ~dummy
 
 
+@as_numpy_on_cpu
 def unlag(x, last, *, time_axis=0):
     """Row t of the result is row t+1 of `x`; the final row is `last` [...].
 
@@ -105,6 +108,7 @@ def unlag(x, last, *, time_axis=0):
     return library.xp.concatenate([_rows(x, axis, 1, None), last], axis)
 
 
+@as_numpy_on_cpu
 def valid_mask(lengths, steps, *, time_axis=0):
     """Booleans [steps, ...]: true where t < length, for `lengths` [...] of ragged columns.
 

@@ -1,8 +1,10 @@
 """The one primitive under every return estimator. Loop twin: `reference.scan`."""
 
 from loopless.arrays import checks, scan
+from loopless.arrays.tensors import as_numpy_on_cpu
 
 
+@as_numpy_on_cpu
 def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
     """The affine recurrence along time.
 
@@ -24,6 +26,6 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
     for name, x, spread in (("a", a, shape), ("init", init, columns)):
         if x is None or isinstance(x, float | int):
             continue
-        checks.spreads(function, name, x, library, spread, library.device(b))
+        checks.spreads(function, name, x, library, spread, b)
         dtype = library.promote(dtype, x.dtype)
     return scan.affine(library, a, library.cast(b, dtype), init, reverse=reverse, axis=axis)

@@ -25,7 +25,7 @@ def reads_the_flag_one_step_late(
 def bootstraps_from_the_next_row(
     rewards, values, next_values, terminated, truncated, *, gamma, lambda_, valid=None, time_axis=0
 ):
-    """Bootstraps from the next row's value, which after a truncation belongs to the next episode."""
+    """Bootstraps from the next row's value: after a truncation that is the next episode's."""
     following = np.concatenate([values[1:], next_values[-1:]])
     end = terminated | truncated
     return _walk(rewards, values, following, terminated, end, gamma, lambda_, valid)
@@ -69,7 +69,7 @@ def bootstraps_the_window_with_zero(
 def divides_by_prefix_products(
     rewards, values, next_values, terminated, truncated, *, gamma, lambda_, valid=None, time_axis=0
 ):
-    """Divides by prefix products (cumulative sums of γλ powers): over- and underflows for long T."""
+    """Divides by prefix products (a cumulative sum of γλ powers): overflows for long T."""
     end = terminated | truncated
     a = np.where(end, 0.0, gamma * lambda_)
     delta = _delta(rewards, values, next_values, terminated, gamma)
@@ -99,9 +99,7 @@ def lets_truncation_win(
 ):
     """Bootstraps a step that is both terminated and truncated: a terminal state has no future."""
     end = terminated | truncated
-    return _walk(
-        rewards, values, next_values, terminated & ~truncated, end, gamma, lambda_, valid
-    )
+    return _walk(rewards, values, next_values, terminated & ~truncated, end, gamma, lambda_, valid)
 
 
 def drops_small_terms(
@@ -135,9 +133,7 @@ def lets_padding_leak(
 ):
     """Lets padding leak into valid rows: the mask is applied to the outputs, not to the inputs."""
     end = terminated | truncated
-    advantages, returns = _walk(
-        rewards, values, next_values, terminated, end, gamma, lambda_, None
-    )
+    advantages, returns = _walk(rewards, values, next_values, terminated, end, gamma, lambda_, None)
     if valid is not None:
         advantages, returns = np.where(valid, advantages, 0.0), np.where(valid, returns, 0.0)
     return advantages, returns

@@ -119,10 +119,9 @@ def forgets_to_clip_the_ratios(
     clip_rho=1.0, clip_c=1.0, clip_pg_rho=1.0, mix=1.0, valid=None, time_axis=0,
 ):  # fmt: skip
     """Does not clip the importance ratios."""
-    infinite = {"clip_rho": np.inf, "clip_c": np.inf, "clip_pg_rho": np.inf}
     return reference.vtrace(
         log_ratios, rewards, values, next_values, terminated, truncated, gamma=gamma,
-        lambda_=lambda_, valid=valid, **infinite,
+        lambda_=lambda_, valid=valid, clip_rho=np.inf, clip_c=np.inf, clip_pg_rho=np.inf,
     )  # fmt: skip
 
 
@@ -131,7 +130,7 @@ def traces_are_one_step_early(
     log_ratios=None, log_policy=None, valid=None, time_axis=0,
 ):  # fmt: skip
     """Weighs the correction of step t+1 by the trace of step t."""
-    early = np.concatenate([log_ratios[:1], log_ratios[:-1]])
+    early = np.roll(np.asarray(log_ratios), 1, axis=0)
     return reference.retrace(
         rewards, q_values, next_values, terminated, truncated, gamma=gamma, lambda_=lambda_,
         trace=trace, log_ratios=early, valid=valid,

@@ -1,0 +1,42 @@
+"""Memory for results, used again once nobody holds it.
+
+Fresh pages must be zeroed by the kernel of the operating system on first touch, which for large
+results costs more than the scan itself. A training loop drops the last results before or soon
+after it asks for the next ones, so a few blocks are kept and handed out again: a block is free
+when nothing but this list refers to it, since every view of an array refers to its owner.
+"""
+
+import math
+import sys
+from threading import Lock
+
+import numpy as np
+
+SMALLEST = 1 << 20  # bytes; malloc recycles smaller blocks itself
+BLOCKS = 8
+BYTES = 256 << 20  # at most so much is kept
+
+_blocks: list[np.ndarray] = []
+_lock = Lock()
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array, like `np.empty`."""
+    size = math.prod(shape) * dtype.itemsize
+    if not SMALLEST <= size <= BYTES // 2:
+        return np.empty(shape, dtype)
+    with _lock:
+        block = _take(size)
+        _blocks.append(block)
+        while len(_blocks) > BLOCKS or sum(b.nbytes for b in _blocks) > BYTES:
+            del _blocks[0]
+    return block.view(dtype).reshape(shape)
+
+
+def _take(size: int) -> np.ndarray:
+    for place in range(len(_blocks)):
+        block = _blocks[place]
+        # two: the list and this name; the call itself holds a third
+        if block.nbytes == size and sys.getrefcount(block) == 3:
+            return _blocks.pop(place)
+    return np.empty(size, np.uint8)

@@ -1,0 +1,54 @@
+"""PyTorch tensors on the CPU are NumPy arrays on the same memory, wherever that is all they are."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+Function = TypeVar("Function", bound=Callable)
+
+
+def as_numpy_on_cpu(function: Function) -> Function:
+    """`function`, called with views of the tensors where no gradient, trace or device forbids it.
+
+    Nothing is copied either way. Elsewhere the function sees the tensors themselves.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args, **keywords):
+        if args and args[0].__class__ is np.ndarray:
+            return function(*args, **keywords)
+        torch = sys.modules.get("torch")
+        if torch is None or torch.compiler.is_compiling():
+            return function(*args, **keywords)
+        watching = torch.is_grad_enabled()
+        try:
+            views = [_view(torch, x, watching) for x in args]
+            named = {name: _view(torch, x, watching) for name, x in keywords.items()}
+        except _StayTensor:
+            return function(*args, **keywords)
+        out = function(*views, **named)
+        if isinstance(out, tuple):
+            return tuple([torch.from_numpy(x) for x in out])
+        return torch.from_numpy(out)
+
+    return wrapper  # pyright: ignore[reportReturnType]
+
+
+class _StayTensor(Exception):
+    pass
+
+
+def _view(torch, x, watching: bool):
+    if not isinstance(x, torch.Tensor):
+        if isinstance(x, np.ndarray) or x.__class__.__module__.startswith("jax"):
+            raise _StayTensor  # libraries are mixed, or this is not about tensors at all
+        return x
+    if not x.is_cpu or (watching and x.requires_grad):
+        raise _StayTensor
+    try:
+        return x.numpy(force=True)  # detached if need be; also the faster spelling
+    except (RuntimeError, TypeError):  # inside vmap and its kin, or of a dtype unknown to NumPy
+        raise _StayTensor from None
