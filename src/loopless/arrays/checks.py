@@ -5,6 +5,7 @@ free: Python numbers and NumPy arrays, never a tensor or a traced array.
 """
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,34 @@ _NUMPY_NUMBER = (np.number, np.ndarray)
 _BOOL = np.dtype(np.bool_)
 
 
-def time_axis_of(function: str, time_axis: int, shape: tuple[int, ...]) -> int:
+def integer(function: str, name: str, x, low: float = -math.inf) -> int:
+    """`x` as a Python integer of at least `low`."""
+    try:
+        if isinstance(x, bool):
+            raise TypeError
+        x = operator.index(x)
+    except TypeError:
+        raise TypeError(f"{function}: {name} must be a whole number; received {x!r}.") from None
+    if x < low:
+        raise ValueError(f"{function}: {name} must be at least {low}; received {x}.")
+    return x
+
+
+def time_axis_of(
+    function: str, time_axis: int, shape: tuple[int, ...], name: str = "rewards"
+) -> int:
     """`time_axis` counted from the front."""
+    if time_axis.__class__ is not int:
+        time_axis = integer(function, "time_axis", time_axis)
     axes = len(shape)
     if axes == 0:
-        raise ValueError(f"{function}: arrays are [T, ...], and this one has no axis at all")
+        raise ValueError(
+            f"{function}: {name} has shape (); arrays are [T, ...], time being an axis."
+        )
     if not -axes <= time_axis < axes:
-        raise ValueError(f"{function}: time_axis={time_axis} does not exist in shape {shape}")
+        raise ValueError(
+            f"{function}: time_axis={time_axis} does not exist in shape {tuple(shape)}."
+        )
     return time_axis % axes
 
 
@@ -44,7 +66,7 @@ def floats(function: str, names: tuple[str, ...], arrays: tuple[Any, ...]) -> tu
                 )
             dtype = x.dtype if dtype is None else library.promote(dtype, x.dtype)
         if not library.same_device(x, first):
-            raise _devices_differ(function, name, x.device, names[0], first.device)
+            raise devices_differ(function, name, x.device, names[0], first.device)
     return library, dtype
 
 
@@ -57,7 +79,7 @@ def flag(function: str, name: str, x, library: Library, like, like_name: str = "
     if library is NUMPY and x.dtype == _BOOL:
         return x
     if not library.same_device(x, like):
-        raise _devices_differ(function, name, x.device, like_name, like.device)
+        raise devices_differ(function, name, x.device, like_name, like.device)
     return boolean(function, name, x, library)
 
 
@@ -81,7 +103,9 @@ def number(function: str, name: str, x: Any, library: Library, like, low=0.0, hi
     """`x` if it is a number in [low, high], or an array that spreads over `like`'s shape."""
     if not isinstance(x, NUMBER) and isinstance(x, _NUMPY_NUMBER) and x.ndim == 0:
         x = x.item()
-    if isinstance(x, NUMBER) and not isinstance(x, bool):
+    if isinstance(x, bool):
+        raise TypeError(f"{function}: {name} is a bool; it must be a number.")
+    if isinstance(x, NUMBER):
         if not low <= x <= high:
             raise _out_of_range(function, name, x, low, high)
         return x
@@ -104,10 +128,13 @@ def spreads(function: str, name: str, x, library: Library, shape: tuple[int, ...
                 f"{shape}. Give it one entry or the full length along each axis: for [T, B] data "
                 f"[T, 1] varies by step and [1, B] by column."
             )
-        if not library.same_device(x, like):
-            raise _devices_differ(function, name, x.device, "the data", like.device)
-    if library.kind(x) != "f":
-        raise TypeError(f"{function}: {name} has dtype {x.dtype}; it must be floating.")
+    if not library.same_device(x, like):
+        raise devices_differ(function, name, x.device, "the data", like.device)
+    if not library.is_float(x):
+        raise TypeError(
+            f"{function}: {name} has dtype {x.dtype}; it must be float16, bfloat16, float32 or "
+            f"float64."
+        )
 
 
 def library_or_refuse(function: str, name: str, x) -> Library:
@@ -147,7 +174,7 @@ def _out_of_range(function, name, received, low, high) -> ValueError:
     return ValueError(f"{function}: {name} must be {bound}; received {received}.")
 
 
-def _devices_differ(function, name, device, like_name, like_device) -> ValueError:
+def devices_differ(function, name, device, like_name, like_device) -> ValueError:
     return ValueError(
         f"{function}: {name} is on {device} but {like_name} is on {like_device}. "
         f"Move them to one device."

@@ -111,7 +111,9 @@ def _row_typed(fields, i):
 
 @functools.cache
 def fused(recipe):
-    """The compiled kernel of one recipe: coefficients, scan and read-out in one pass.
+    """The compiled kernels of one recipe: coefficients, scan and read-out in one pass.
+
+    Two of them, compiled when first needed: for columns one by one, and for many side by side.
 
     `recipe.coefficients(where, last, *fields)` gives a_t and b_t, and
     `recipe.readout(where, last, x, x_next, *fields)` one to three outputs: of scalars here, of
@@ -138,32 +140,35 @@ def fused(recipe):
         return x, _select(keep, x, 0)
 
     @njit(**_OPTIONS)
-    def kernel(outer, steps, inner, valid, fields, ahead, outs):
+    def narrow(outer, steps, inner, valid, fields, ahead, outs):
+        _ = digest
+        carry = _tile_like(outs[0])  # only its first element: of the right type, and in a register
+        for column in range(outer * inner):
+            first = (column // inner) * steps * inner + column % inner
+            carry[0] = 0
+            for s in range(steps):
+                t = s if lagged else steps - 1 - s
+                i = np.uint64(first + t * inner)
+                j = i + np.uint64(inner if t + 1 < steps else 0)
+                last = (t + 1 == steps) | (not _at(valid, j))
+                keep = _at(valid, i)
+                row = _row(fields, i) + _row(ahead, j)
+                a, b = coefficients(_select, last, *row)
+                x_next = carry[0]
+                x, carry[0] = advance(a, b, x_next, keep)
+                values = readout(_select, last, x, x_next, *row)
+                outs[0][i] = _select(keep, values[0], 0)
+                if two:
+                    outs[1][i] = _select(keep, values[1], 0)
+                if three:
+                    outs[2][i] = _select(keep, values[2], 0)
+
+    @njit(**_OPTIONS)
+    def wide(outer, steps, inner, valid, fields, ahead, outs):
         _ = digest
         carry = _tile_like(outs[0])
         now = _tile_like(outs[0]) if lagged else carry  # x_t; what is carried on differs if lagged
         following = _tile_like(outs[0])
-        if inner < NARROW:
-            for column in range(outer * inner):
-                first = (column // inner) * steps * inner + column % inner
-                carry[0] = 0
-                for s in range(steps):
-                    t = s if lagged else steps - 1 - s
-                    i = np.uint64(first + t * inner)
-                    j = i + np.uint64(inner if t + 1 < steps else 0)
-                    last = (t + 1 == steps) | (not _at(valid, j))
-                    keep = _at(valid, i)
-                    row = _row(fields, i) + _row(ahead, j)
-                    a, b = coefficients(_select, last, *row)
-                    x_next = carry[0]
-                    x, carry[0] = advance(a, b, x_next, keep)
-                    values = readout(_select, last, x, x_next, *row)
-                    outs[0][i] = _select(keep, values[0], 0)
-                    if two:
-                        outs[1][i] = _select(keep, values[1], 0)
-                    if three:
-                        outs[2][i] = _select(keep, values[2], 0)
-            return
         for o in range(outer):
             for start in range(0, inner, TILE):
                 width = np.uint64(min(TILE, inner - start))
@@ -215,7 +220,7 @@ def fused(recipe):
                             value = readout(_select, last, now[k], following[k], *row)[2]
                             outs[2][i] = _select(_at(valid, i), value, 0)
 
-    return kernel
+    return narrow, wide
 
 
 @njit(**_OPTIONS)

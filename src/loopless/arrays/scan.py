@@ -51,9 +51,11 @@ def estimate(
 
         if torch_fused.applies(floats, numbers):
             return torch_fused.estimate(recipe, dtype, axis, floats, flags, numbers, valid)
-    return once(library, composed, (0, 1, 2, 3))(
-        recipe, library, dtype, axis, floats, flags, numbers, valid
-    )
+    if library.name == "jax":
+        from loopless.arrays import jax_fused
+
+        return jax_fused.estimate(recipe, dtype, axis, floats, flags, numbers, valid)
+    return composed(recipe, library, dtype, axis, floats, flags, numbers, valid)
 
 
 def once(library: Library, function: Callable, static: tuple[int, ...]) -> Callable:
@@ -115,7 +117,7 @@ def affine(library: Library, a, b, init, *, reverse: bool, axis: int, lagged: bo
             a = _flat_or_number(a, shape, wide)
             init = _flat_or_number(init, column_shape, wide)
             numba_scan.affine(  # pyright: ignore[reportCallIssue]
-                outer, steps, inner, a, _flat(b, wide), init, out.ravel(), reverse, False
+                outer, steps, inner, a, flat(b, wide), init, out.ravel(), reverse, False
             )
         return out.astype(dtype, copy=False)
     if library.name == "torch":
@@ -126,8 +128,8 @@ def affine(library: Library, a, b, init, *, reverse: bool, axis: int, lagged: bo
             a.expand(shape).reshape(outer, steps, inner),
             b.reshape(outer, steps, inner),
             init.expand(column_shape).reshape(outer, inner),
-            reverse,
-            lagged,
+            reverse=reverse,
+            lagged=lagged,
         )
         return library.cast(x.reshape(shape), dtype)
     from loopless.arrays import jax_scan
@@ -173,15 +175,22 @@ def plain(recipe: Recipe, floats, flags, numbers) -> tuple[np.ndarray, ...] | No
         fields.append(_number(x, dtype))
     outs = [outputs.empty(shape, dtype) for _ in range(recipe.outputs)]
     flat = tuple([out.ravel() for out in outs])
-    _kernel(recipe)(1, shape[0], shape[1], None, tuple(fields), (), flat)
+    steps, columns = shape
+    kernel(recipe, columns)(1, steps, columns, None, tuple(fields), (), flat)
     return tuple(outs)
 
 
+def kernel(recipe: Recipe, columns: int) -> Callable:
+    """The recipe's compiled kernel for so many columns side by side."""
+    narrow, wide, least = _kernels(recipe)
+    return wide if columns >= least else narrow
+
+
 @functools.cache
-def _kernel(recipe: Recipe) -> Callable:
+def _kernels(recipe: Recipe) -> tuple[Callable, Callable, int]:
     from loopless.arrays import numba_scan
 
-    return numba_scan.fused(recipe)
+    return *numba_scan.fused(recipe), numba_scan.NARROW
 
 
 def fused(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarray, ...]:
@@ -200,12 +209,15 @@ def fused(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarra
     wide = NUMPY.wide(dtype)
     outs = [outputs.empty(shape, wide) for _ in range(recipe.outputs)]
     if first.size:
-        fields = [_flat(x, wide) for x in floats] + [_flat(x, _BOOL) for x in flags]
+        fields = [flat(x, wide) for x in floats] + [flat(x, _BOOL) for x in flags]
         ahead = tuple([fields[k] for k in recipe.ahead])
         fields += [_flat_or_number(x, shape, wide) for x in numbers]
-        _kernel(recipe)(
-            *_as_columns(shape, axis),
-            None if valid is None else _flat(valid, _BOOL),
+        outer, steps, inner = _as_columns(shape, axis)
+        kernel(recipe, inner)(
+            outer,
+            steps,
+            inner,
+            None if valid is None else flat(valid, _BOOL),
             tuple(fields),
             ahead,
             tuple([out.ravel() for out in outs]),
@@ -221,7 +233,7 @@ def _as_columns(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
-def _flat(x: np.ndarray, dtype) -> np.ndarray:
+def flat(x: np.ndarray, dtype) -> np.ndarray:
     """`x` as a flat, contiguous, writable array of `dtype`; a copy only where it must be one."""
     # Numba compiles read-only arrays anew; a rare copy is cheaper than a rare compilation.
     if x.dtype != dtype or not x.flags.writeable:
@@ -230,7 +242,7 @@ def _flat(x: np.ndarray, dtype) -> np.ndarray:
 
 
 def _flat_or_number(x, shape: tuple[int, ...], dtype):
-    return _number(x, dtype) if isinstance(x, NUMBER) else _flat(np.broadcast_to(x, shape), dtype)
+    return _number(x, dtype) if isinstance(x, NUMBER) else flat(np.broadcast_to(x, shape), dtype)
 
 
 @functools.lru_cache(maxsize=64)
@@ -266,8 +278,10 @@ def last_rows(library: Library, like, axis: int, valid):
 def rows_ahead(xp, x, axis: int, n: int):
     """Row t+n of x at row t; past the end the final row stands in."""
     before = (slice(None),) * axis
-    final = x[(*before, slice(-1, None))]
-    return xp.concatenate([x[(*before, slice(n, None))], *[final] * min(n, x.shape[axis])], axis)
+    shape = tuple(x.shape)
+    missing = (*shape[:axis], min(n, shape[axis]), *shape[axis + 1 :])
+    final = xp.broadcast_to(x[(*before, slice(-1, None))], missing)
+    return xp.concatenate([x[(*before, slice(n, None))], final], axis)
 
 
 def row_before(xp, x, axis: int):

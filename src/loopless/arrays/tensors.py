@@ -28,6 +28,8 @@ def as_numpy_on_cpu(function: Function) -> Function:
             views = [_view(torch, x, watching) for x in args]
             named = {name: _view(torch, x, watching) for name, x in keywords.items()}
         except _StayTensor:
+            views, named = None, {}
+        if views is None:
             return function(*args, **keywords)
         out = function(*views, **named)
         if isinstance(out, tuple):

@@ -1,9 +1,12 @@
-"""The scan on PyTorch tensors: one operator, differentiable as often as you like.
+"""The scan on PyTorch tensors, differentiable as often as you like.
 
-The operator works on [outer, T, inner]. On the CPU it runs the Numba kernel on the tensors' own
-memory, on a GPU the Triton kernel, and anywhere else a blocked scan in tensor operations. Its
-backward pass is the same operator walking the other way, so that second derivatives, compilation
-and vmap need no further code.
+Everything works on [outer, T, inner]. On the CPU the Numba kernel runs on the tensors' own memory,
+on a GPU the Triton kernel, and anywhere else a blocked scan in tensor operations. The backward
+pass is the same scan walking the other way, so that second derivatives need no further code.
+
+PyTorch has two ways to add a function and neither does all: a registered operator can be traced by
+torch.compile but not by torch.func, an autograd.Function the other way round. Both stand here, on
+one forward and one backward formula.
 """
 
 import functools
@@ -15,13 +18,18 @@ from torch import Tensor
 BLOCK = 32  # steps scanned by doubling before blocks are chained
 
 
-@torch.library.custom_op("loopless::affine_scan", mutates_args=())
-def affine_scan(a: Tensor, b: Tensor, init: Tensor, reverse: bool, lagged: bool) -> Tensor:
+def affine_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: bool) -> Tensor:
     """x_t = a_t·x_{t±1} + b_t; lagged, its adjoint y_t = b_t + a_{t∓1}·y_{t∓1}.
 
     a and b are [outer, T, inner], init is [outer, inner]. Lagged, init is what the first row of
     the walk adds to b.
     """
+    if torch.compiler.is_compiling():
+        return _operator(a, b, init, reverse, lagged)
+    return _Function.apply(a, b, init, reverse, lagged)  # pyright: ignore[reportReturnType]
+
+
+def _forward(a: Tensor, b: Tensor, init: Tensor, reverse: bool, lagged: bool) -> Tensor:
     if b.device.type == "cpu":
         return _numba(a, b, init, reverse, lagged)
     if b.device.type == "cuda" and _has_triton():
@@ -29,11 +37,6 @@ def affine_scan(a: Tensor, b: Tensor, init: Tensor, reverse: bool, lagged: bool)
 
         return triton_scan.affine_scan(a, b, init, reverse=reverse, lagged=lagged)
     return blocked_scan(a, b, init, reverse=reverse, lagged=lagged)
-
-
-@affine_scan.register_fake
-def _(a, b, init, reverse, lagged):
-    return torch.empty_like(b, memory_format=torch.contiguous_format)
 
 
 def _setup_context(ctx, inputs, output) -> None:
@@ -45,31 +48,45 @@ def _backward(ctx, x_bar):
     a, init, x = ctx.saved_tensors
     reverse, lagged = ctx.reverse, ctx.lagged
     # The adjoint of a walk is the lagged walk the other way, and the other way round.
-    y = affine_scan(a, x_bar, torch.zeros_like(init), not reverse, not lagged)
+    y = affine_scan(a, x_bar, torch.zeros_like(init), reverse=not reverse, lagged=not lagged)
     a_bar = init_bar = None
-    first = -1 if reverse else 0  # the first row of this walk
     if ctx.needs_input_grad[0]:
         if lagged:
             a_bar = x * _shift(y, torch.zeros_like(init), forward=reverse)
         else:
             a_bar = y * _shift(x, init, forward=not reverse)
     if ctx.needs_input_grad[2]:
-        init_bar = y[:, first] if lagged else (a[:, first] * y[:, first])
+        first = -1 if reverse else 0  # the first row of this walk
+        init_bar = y[:, first] if lagged else a[:, first] * y[:, first]
     return a_bar, y, init_bar, None, None
 
 
-affine_scan.register_autograd(_backward, setup_context=_setup_context)
-
-
-@affine_scan.register_vmap
-def _(info, in_dims, a, b, init, reverse, lagged):
+def _vmap(info, in_dims, a, b, init, reverse, lagged):
     size = info.batch_size
     a, b, init = (
         x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
         for x, dim in zip((a, b, init), in_dims[:3], strict=True)
     )
-    x = affine_scan(a.flatten(0, 1), b.flatten(0, 1), init.flatten(0, 1), reverse, lagged)
+    x = affine_scan(
+        a.flatten(0, 1), b.flatten(0, 1), init.flatten(0, 1), reverse=reverse, lagged=lagged
+    )
     return x.unflatten(0, (size, -1)), 0
+
+
+class _Function(torch.autograd.Function):
+    forward = staticmethod(_forward)
+    setup_context = staticmethod(_setup_context)
+    backward = staticmethod(_backward)  # pyright: ignore[reportAssignmentType]
+    vmap = staticmethod(_vmap)  # pyright: ignore[reportAssignmentType]
+
+
+_operator = torch.library.custom_op("loopless::affine_scan", mutates_args=())(_forward)
+_operator.register_autograd(_backward, setup_context=_setup_context)
+
+
+@_operator.register_fake
+def _(a, b, init, reverse, lagged):
+    return torch.empty_like(b, memory_format=torch.contiguous_format)
 
 
 def _shift(x: Tensor, edge: Tensor, *, forward: bool) -> Tensor:

@@ -1,9 +1,7 @@
 """Standardisation of advantages. Loop twin: `reference.returns.normalize`."""
 
-import numpy as np
-
-from loopless.arrays import checks
-from loopless.arrays.library import NUMPY
+from loopless.arrays import checks, outputs, scan
+from loopless.arrays.library import NUMBER, NUMPY
 from loopless.arrays.tensors import as_numpy_on_cpu
 
 
@@ -22,6 +20,8 @@ def normalize(x, valid=None, *, min_std=1e-8):
     """
     function = "normalize"
     library, dtype = checks.floats(function, ("x",), (x,))
+    if not isinstance(min_std, NUMBER):
+        raise TypeError(f"{function}: min_std is a {type(min_std).__name__}; it must be a number.")
     if not min_std > 0:
         raise ValueError(f"{function}: min_std must be positive; received {min_std}.")
     if valid is not None:
@@ -29,10 +29,10 @@ def normalize(x, valid=None, *, min_std=1e-8):
     if library is NUMPY:
         from loopless.arrays import numba_moments
 
-        wide = x.astype(library.wide(dtype), copy=False)
-        out = np.empty(x.shape, wide.dtype)
-        flags = None if valid is None else np.array(valid.ravel())
-        numba_moments.normalize(np.array(wide.ravel()), flags, float(min_std), out.ravel())
+        wide = library.wide(dtype)
+        out = outputs.empty(x.shape, wide)
+        flags = None if valid is None else scan.flat(valid, valid.dtype)
+        numba_moments.normalize(scan.flat(x, wide), flags, float(min_std), out.ravel())
         return out.astype(dtype, copy=False)
     xp = library.xp
     wide = library.cast(x, library.wide(dtype))
@@ -53,7 +53,11 @@ def normalize(x, valid=None, *, min_std=1e-8):
     if valid is not None:
         centred = xp.where(valid, centred, 0)
     variance = (centred * centred).sum() / count
-    # The floor is inside the root, whose derivative at 0 is infinite.
-    floor = min_std * min_std
-    out = centred / xp.sqrt(xp.where(variance > floor, variance, floor))
+    # Kept off 0 inside the root, whose derivative there is infinite; NaN passes every `where`.
+    smallest = xp.finfo(wide.dtype).tiny
+    deviation = xp.sqrt(xp.where(variance < smallest, smallest, variance))
+    floor = max(min_std, smallest)
+    out = centred / xp.where(deviation < floor, floor, deviation)
+    if valid is not None:
+        out = xp.where(valid, out, 0)
     return library.cast(out, dtype)

@@ -268,8 +268,7 @@ def n_step_returns(
     Sutton and Barto 2018, eq. 7.1. Loop twin: `reference.returns.n_step_returns`.
     """
     function = "n_step_returns"
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"{function}: n must be a whole number of at least 1; received {n!r}.")
+    n = checks.integer(function, "n", n, low=1)
     library, dtype, axis, floats, flags, (gamma,), valid = check(
         function,
         ("rewards", "next_values"),
@@ -361,7 +360,7 @@ def check(function, names, floats, flags, numbers, valid, time_axis):
     """What `scan.estimate` wants, from what a caller gave."""
     library, dtype = checks.floats(function, names, floats)
     like = floats[0]
-    axis = checks.time_axis_of(function, time_axis, like.shape)
+    axis = checks.time_axis_of(function, time_axis, like.shape, names[0])
     terminated, truncated = flags
     terminated = checks.flag(function, "terminated", terminated, library, like, names[0])
     truncated = checks.flag(function, "truncated", truncated, library, like, names[0])

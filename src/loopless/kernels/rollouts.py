@@ -5,6 +5,8 @@ makes the latter from stored values, whatever the autoreset mode; `unlag` turns 
 that are stored one row late into post-step ones; `valid_mask` makes a mask of lengths.
 """
 
+import numpy as np
+
 from loopless.arrays import checks, scan
 from loopless.arrays.library import NUMPY
 from loopless.arrays.tensors import as_numpy_on_cpu
@@ -44,13 +46,18 @@ def successor_values(
     checks.choice(function, "autoreset", autoreset, AUTORESETS)
     library, _ = checks.floats(function, ("values",), (values,))
     xp = library.xp
-    axis = checks.time_axis_of(function, time_axis, values.shape)
+    axis = checks.time_axis_of(function, time_axis, values.shape, "values")
     if last_values is None:
-        if values.shape[axis] < 1:
-            raise ValueError(f"{function}: values has no row; with last_values=None it has T + 1.")
+        _check_one_row_more(function, values, terminated, axis)
         values, following = _rows(values, axis, None, -1), _rows(values, axis, 1, None)
     else:
-        following = unlag(values, last_values, time_axis=axis)
+        last_values = _row(function, "last_values", last_values, values, axis, library)
+        if not library.is_float(last_values):
+            raise TypeError(f"{function}: last_values has dtype {last_values.dtype}, not floating.")
+        wide = library.promote(values.dtype, last_values.dtype)
+        following = _shifted(
+            library, library.cast(values, wide), library.cast(last_values, wide), axis
+        )
     terminated = checks.flag(function, "terminated", terminated, library, values, "values")
     truncated = checks.flag(function, "truncated", truncated, library, values, "values")
     if autoreset == "next_step":
@@ -84,7 +91,7 @@ def _next_step(library, following, terminated, truncated, previous_end, axis):
     # row after it a dummy. Flags on a dummy row would chain; parity along each run settles it.
     xp = library.xp
     end = terminated | truncated
-    shifted = xp.concatenate([previous_end, _rows(end, axis, None, -1)], axis)
+    shifted = _rows(xp.concatenate([previous_end, end], axis), axis, None, end.shape[axis])
     one = library.cast(shifted, xp.float32)
     # dummy_t = shifted_t ∧ ¬dummy_{t−1}: as numbers, d_t = s_t − s_t·d_{t−1}
     dummy = scan.affine(library, -one, one, None, reverse=False, axis=axis) > 0.5
@@ -101,11 +108,11 @@ def unlag(x, last, *, time_axis=0):
     """
     function = "unlag"
     library = checks.library_or_refuse(function, "x", x)
-    axis = checks.time_axis_of(function, time_axis, x.shape)
+    axis = checks.time_axis_of(function, time_axis, x.shape, "x")
     last = _row(function, "last", last, x, axis, library)
     if last.dtype != x.dtype:
         raise TypeError(f"{function}: last has dtype {last.dtype} but x has dtype {x.dtype}.")
-    return library.xp.concatenate([_rows(x, axis, 1, None), last], axis)
+    return _shifted(library, x, last, axis)
 
 
 @as_numpy_on_cpu
@@ -118,6 +125,7 @@ def valid_mask(lengths, steps, *, time_axis=0):
     library = checks.library_or_refuse(function, "lengths", lengths)
     if library.kind(lengths) != "i":
         raise TypeError(f"{function}: lengths has dtype {lengths.dtype}; lengths are integers.")
+    steps = checks.integer(function, "steps", steps, low=0)
     if library is NUMPY and lengths.size and not 0 <= lengths.min() <= lengths.max() <= steps:
         raise ValueError(
             f"{function}: lengths run from {lengths.min()} to {lengths.max()}; they must lie "
@@ -132,9 +140,27 @@ def _rows(x, axis: int, start, stop):
     return x[(slice(None),) * axis + (slice(start, stop),)]
 
 
+def _shifted(library, x, last, axis: int):
+    later = library.xp.concatenate([x, last], axis)
+    return _rows(later, axis, 1, None) if x.shape[axis] else _rows(later, axis, None, -1)
+
+
+def _check_one_row_more(function, values, flags, axis: int) -> None:
+    shape, received = tuple(getattr(flags, "shape", ())), tuple(values.shape)
+    if len(shape) == len(received) and received[axis] != shape[axis] + 1:
+        raise ValueError(
+            f"{function}: values has shape {received} and the flags {shape}; with last_values=None "
+            f"values must have T + 1 rows, one more than the flags. Else pass last_values."
+        )
+
+
 def _row(function, name, x, like, axis, library):
     """`x` as one row beside `like`: the time axis put back with length 1."""
+    if library is NUMPY and isinstance(x, np.generic):
+        x = np.asarray(x)  # what indexing a 1-D array gives
     checks.same_library(function, name, x, library)
+    if not library.same_device(x, like):
+        raise checks.devices_differ(function, name, x.device, "the data", like.device)
     wanted = tuple(like.shape[:axis]) + tuple(like.shape[axis + 1 :])
     if tuple(x.shape) != wanted:
         raise ValueError(

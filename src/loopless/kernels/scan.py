@@ -1,6 +1,9 @@
 """The one primitive under every return estimator. Loop twin: `reference.scan`."""
 
+import numpy as np
+
 from loopless.arrays import checks, scan
+from loopless.arrays.library import NUMBER
 from loopless.arrays.tensors import as_numpy_on_cpu
 
 
@@ -20,11 +23,14 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
     """
     function = "affine_scan"
     library, dtype = checks.floats(function, ("b",), (b,))
-    axis = checks.time_axis_of(function, time_axis, tuple(b.shape))
+    axis = checks.time_axis_of(function, time_axis, tuple(b.shape), "b")
     shape = tuple(b.shape)
     columns = shape[:axis] + shape[axis + 1 :]
+    a = a.item() if isinstance(a, np.number) else a
+    init = init.item() if isinstance(init, np.number) else init
+    init = 0.0 if init is None else init
     for name, x, spread in (("a", a, shape), ("init", init, columns)):
-        if x is None or isinstance(x, float | int):
+        if x.__class__ in NUMBER:
             continue
         checks.spreads(function, name, x, library, spread, b)
         dtype = library.promote(dtype, x.dtype)

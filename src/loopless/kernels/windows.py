@@ -27,7 +27,7 @@ def n_step(library, dtype, axis, rewards, next_values, terminated, truncated, ga
     a = where(end, 0, gamma)
     b = where(end, c, rewards)
     if valid is not None:
-        a, b, c = (where(valid, x, 0) for x in (a, b, c))
+        a, b, c = where(valid, a, 0), where(valid, b, 0), where(valid, c, 0)
 
     def along(a, b, reverse):
         return scan.affine(library, a, b, None, reverse=reverse, axis=axis)

@@ -367,7 +367,7 @@ def normalize(x, valid=None, *, min_std=1e-8):
     # The mean of n equal numbers, rounded, need not be that number.
     if all(entry == entries[0] for entry in entries):
         return result
-    mean = math.fsum(entries) / len(entries)
+    mean = entries[0] + math.fsum(entry - entries[0] for entry in entries) / len(entries)
     std = math.sqrt(math.fsum((entry - mean) * (entry - mean) for entry in entries) / len(entries))
     for i in where:
         result[i] = (x[i] - mean) / max(std, min_std)

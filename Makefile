@@ -1,0 +1,40 @@
+# Needs Python 3.11 or newer and make; everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+EXTRAS := torch,jax,train,peers,dev
+
+.PHONY: setup demo test lint bench clean help
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+setup: $(STAMP) ## make .venv with everything in it; nothing to do the second time
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "loopless needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (a few minutes the first time)"
+	@$(PIP) torch==2.13.0
+	@$(PIP) --editable '.[$(EXTRAS)]'
+	@touch $@
+
+demo: setup ## the main job on its defaults
+	@$(BIN)/loopless bench returns --quick
+
+lint: setup ## format, lint, types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/basedpyright
+
+test: lint ## lint, then all tests
+	@$(BIN)/python -m pytest --numprocesses auto
+
+bench: setup ## the full benchmark, as in the README
+	@$(BIN)/loopless bench returns --ablate --json benchmarks/results/returns.json
+
+clean: ## remove what make made
+	rm -rf $(VENV) .ruff_cache .hypothesis bench-results

@@ -1,0 +1,48 @@
+"""How many bytes a buffer takes, and whether they fit: asked before anything is allocated.
+
+Imports `fields` only. Tests: `tests/replay/test_rollout_refusals.py`, through the buffers.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from loopless.replay.fields import Field
+
+
+def bytes_that_fit(
+    where: str, extent: str, rows: int, fields: Mapping[str, Field], store, advice: str
+) -> int:
+    """The bytes of `rows` rows of all `fields`; an error if `store` has not as many free.
+
+    `extent` says the rows in the buffer's own terms, "1,000 steps × 8 envs".
+    """
+    parts = {
+        name: rows * math.prod(field.shape) * store.dtype(field.dtype).itemsize
+        for name, field in fields.items()
+    }
+    total, free = sum(parts.values()), store.free_bytes()
+    if free is not None and total > free:
+        largest = max(parts, key=lambda name: parts[name])
+        raise ValueError(
+            f"{where}: {extent} need {readable_bytes(total)}, of which {largest} "
+            f"{fields[largest]} takes {readable_bytes(parts[largest])}; {readable_bytes(free)} is "
+            f"free. {advice}"
+        )
+    return total
+
+
+def readable_bytes(count: int) -> str:
+    """12_345_678 as "12.3 MB"."""
+    power = min(4, (len(str(count)) - 1) // 3)
+    return f"{count:,} bytes" if power == 0 else f"{count / 1000**power:,.1f} {'_kMGT'[power]}B"
+
+
+def free_memory_bytes() -> int | None:
+    """What Linux says a process may still take; None elsewhere."""
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return None
+    _, found, rest = text.partition("MemAvailable:")
+    return int(rest.split()[0]) * 1024 if found else None

@@ -1,0 +1,59 @@
+"""PyTorch operations a call dispatches: a constant, whatever T and B are."""
+
+import pytest
+import torch
+from support.backends import TORCH
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from loopless.arrays import torch_scan
+from loopless.verify.cases import rollout
+from loopless.verify.estimators import ESTIMATORS
+
+
+class Counter(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def operations(estimator, shape, gradient):
+    tensors = TORCH.arguments(rollout(shape, 0))
+    if gradient:
+        tensors["rewards"].requires_grad_()
+    with Counter() as counter:
+        outs = estimator.call(estimator.kernel, tensors)
+        if gradient:
+            torch.autograd.backward(outs, [torch.ones_like(x) for x in outs])
+    return counter.count
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "forward and backward"])
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+def test_operations_do_not_grow_with_steps_or_columns(estimator, gradient):
+    small = operations(estimator, (8, 3), gradient)
+    assert operations(estimator, (500, 3), gradient) == small
+    assert operations(estimator, (8, 300), gradient) == small
+
+
+def test_the_counter_sees_a_loop():
+    def loop(steps):
+        x = torch.zeros(3)
+        with Counter() as counter:
+            for _ in range(steps):
+                x = 0.9 * x + 1
+        return counter.count
+
+    assert loop(20) > loop(10) > 0
+
+
+def test_the_blocked_scan_grows_with_the_logarithm_of_steps_only():
+    def count(steps):
+        a, b = torch.rand(2, 1, steps, 3)
+        with Counter() as counter:
+            torch_scan.blocked_scan(a, b, torch.zeros(1, 3), reverse=True, lagged=False)
+        return counter.count
+
+    one, two, three = count(32), count(32**2), count(32**3)
+    assert three - two == two - one  # a constant for each further factor of 32

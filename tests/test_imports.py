@@ -1,0 +1,86 @@
+"""What an import costs, and what it must not load."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "loopless"
+
+
+def python(code: str, **environment: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["torch", "jax", "numba", "numpy"])
+def test_import_loads_neither_a_framework_nor_a_compiler(module):
+    assert python(f"import sys, loopless; print({module!r} in sys.modules)") == "False"
+
+
+def test_numpy_kernels_load_no_framework():
+    code = """
+import sys, numpy as np, loopless as ll
+x = np.zeros((3, 2)); f = np.zeros((3, 2), bool)
+ll.gae(x, x, x, f, f, gamma=0.9, lambda_=0.9)
+ll.n_step_returns(x, x, f, f, gamma=0.9, n=2)
+ll.normalize(x)
+print([m for m in ("torch", "jax", "triton") if m in sys.modules])
+"""
+    assert python(code) == "[]"
+
+
+def test_second_process_compiles_nothing(tmp_path):
+    code = """
+import numpy as np, loopless as ll
+from loopless.arrays import numba_scan, scan
+from loopless.kernels import returns
+x = np.zeros((3, 5)); f = np.zeros((3, 5), bool)
+ll.gae(x, x, x, f, f, gamma=0.9, lambda_=0.9)
+ll.affine_scan(x, x)
+stats = [scan.kernel(returns._GAE, 5).stats, numba_scan.affine.stats]
+counts = [(s.cache_misses, s.cache_hits) for s in stats]
+print(*[sum(sum(c.values()) for c in kind) for kind in zip(*counts)])
+"""
+    first = python(code, NUMBA_CACHE_DIR=str(tmp_path))
+    second = python(code, NUMBA_CACHE_DIR=str(tmp_path))
+    assert first == "2 0"
+    assert second == "0 2"
+
+
+def test_an_edited_recipe_is_compiled_anew():
+    from loopless.arrays.numba_scan import _digest
+
+    def one(x):
+        return x + 1.0
+
+    def other(x):
+        return x + 2.0
+
+    assert _digest(one) != _digest(other)
+
+
+def test_every_public_name_exists_and_has_a_docstring():
+    import loopless
+
+    for name in loopless.__all__:
+        assert getattr(loopless, name).__doc__, name
+    assert set(loopless.__all__) <= set(dir(loopless))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = loopless.nonsense
+
+
+def test_pickle_is_imported_nowhere():
+    for file in SOURCE.rglob("*.py"):
+        words = file.read_text().replace(".", " ").split()
+        assert not {"pickle", "cloudpickle", "joblib"} & set(words), file
