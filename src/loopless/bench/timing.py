@@ -18,14 +18,13 @@ class Budget:
     """How long to measure one contender.
 
     A sample is one call, or as many calls as take `sample_s`. There are as many samples as fit into
-    `total_s`, at least one and at most `most_samples`. Calls shorter than `refill_s` are run once,
-    untimed, before each sample: they refill the caches that the previous contender used.
+    `total_s`, at least one and at most `most_samples`. Nothing refills the caches before a sample:
+    in a training loop, too, other work has used them since the last call.
     """
 
     sample_s: float = 200e-6
     total_s: float = 1.0
     most_samples: int = 200
-    refill_s: float = 2e-3
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class _Lane:
     call: Callable[[], Any]
     calls_per_sample: int
     planned: int
-    refill: bool
     seconds: list[float]
 
 
@@ -83,18 +81,18 @@ class Race:
     def _plan(self, call: Callable[[], Any]) -> _Lane:
         budget = self._budget
         count, elapsed = 1, self._elapsed(call, 1)
-        if elapsed < budget.refill_s:
+        if elapsed < 10 * budget.sample_s:
             # A short call's first run may have found its caches cold.
             elapsed = min(elapsed, self._elapsed(call, 1), self._elapsed(call, 1))
         if elapsed >= budget.total_s:
             # Too slow to run again: the look at its speed is its only sample.
-            return _Lane(call, 1, 0, False, [elapsed])
+            return _Lane(call, 1, 0, [elapsed])
         while elapsed < budget.sample_s:
             growth = 1.2 * budget.sample_s / max(elapsed, 1e-9)
             count = math.ceil(count * min(max(growth, 2.0), 100.0))
             elapsed = self._elapsed(call, count)
         planned = max(1, min(budget.most_samples, int(budget.total_s / elapsed)))
-        return _Lane(call, count, planned, elapsed / count < budget.refill_s, [])
+        return _Lane(call, count, planned, [])
 
     def _sample(self) -> None:
         lanes = list(self._lanes.values())
@@ -104,8 +102,6 @@ class Race:
             for lane in lanes[first:] + lanes[:first]:
                 if not _has_turn(lane.planned, number, rounds):
                     continue
-                if lane.refill:
-                    lane.call()
                 elapsed = self._elapsed(lane.call, lane.calls_per_sample)
                 lane.seconds.append(elapsed / lane.calls_per_sample)
 

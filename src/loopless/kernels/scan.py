@@ -33,5 +33,5 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
         if x.__class__ in NUMBER:
             continue
         checks.spreads(function, name, x, library, spread, b)
-        dtype = library.promote(dtype, x.dtype)
+        dtype = library.promote(dtype, getattr(x, "dtype"))  # noqa: B009
     return scan.affine(library, a, library.cast(b, dtype), init, reverse=reverse, axis=axis)
