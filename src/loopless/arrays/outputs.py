@@ -12,7 +12,7 @@ from threading import Lock
 
 import numpy as np
 
-SMALLEST = 1 << 20  # bytes; malloc recycles smaller blocks itself
+SMALLEST = 1 << 17  # bytes; malloc recycles smaller blocks itself
 BLOCKS = 8
 BYTES = 256 << 20  # at most so much is kept
 

@@ -19,12 +19,14 @@ class Budget:
 
     A sample is one call, or as many calls as take `sample_s`. There are as many samples as fit into
     `total_s`, at least one and at most `most_samples`. Nothing refills the caches before a sample:
-    in a training loop, too, other work has used them since the last call.
+    in a training loop, too, other work has used them since the last call. Calls shorter than
+    `short_s` are planned by the best of three looks, the first of which may find caches cold.
     """
 
     sample_s: float = 200e-6
     total_s: float = 1.0
     most_samples: int = 200
+    short_s: float = 2e-3
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,7 @@ class Race:
     def _plan(self, call: Callable[[], Any]) -> _Lane:
         budget = self._budget
         count, elapsed = 1, self._elapsed(call, 1)
-        if elapsed < 10 * budget.sample_s:
-            # A short call's first run may have found its caches cold.
+        if elapsed < budget.short_s:
             elapsed = min(elapsed, self._elapsed(call, 1), self._elapsed(call, 1))
         if elapsed >= budget.total_s:
             # Too slow to run again: the look at its speed is its only sample.
