@@ -78,6 +78,15 @@ def test_a_slow_call_has_fewer_samples_spread_over_the_rounds():
     assert "".join(name[0] for name in clock.log[2:]) == "aaasaasa"
 
 
+def test_something_else_runs_untimed_before_every_sample():
+    clock = FakeClock()
+    calls = {"a": clock.call("a", 1.0), "b": clock.call("b", 2.0)}
+    race = Race(calls, budget(most_samples=2), clock, between=clock.call("between", 100.0))
+    race.run()
+    assert clock.log[2:] == ["between", "a", "between", "b", "between", "b", "between", "a"]
+    assert {name: timing.median for name, timing in race.timings().items()} == {"a": 1.0, "b": 2.0}
+
+
 def test_an_interrupted_race_keeps_its_samples():
     clock = FakeClock()
     count = 0

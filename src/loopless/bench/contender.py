@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from loopless.bench.caches import cooler
 from loopless.bench.result import Measurement, Role
 from loopless.bench.rollout import Answers, Rollout, largest_error
 from loopless.bench.timing import Budget, Race, Timing
@@ -82,7 +83,8 @@ def enter(contender: Contender, section: str, rollout: Rollout, right: Answers) 
 def race(entries: Iterable[Entry], budget: Budget) -> tuple[list[Measurement], bool]:
     """Time the entries against each other: their rows, and whether Ctrl-C ended it early."""
     entries = list(entries)
-    contest = Race({e.row.contender: e.call for e in entries if e.call is not None}, budget)
+    calls = {e.row.contender: e.call for e in entries if e.call is not None}
+    contest = Race(calls, budget, between=cooler())
     interrupted = False
     try:
         contest.run()

@@ -18,12 +18,11 @@ class Budget:
     """How long to measure one contender.
 
     A sample is one call, or as many calls as take `sample_s`. There are as many samples as fit into
-    `total_s`, at least one and at most `most_samples`. Nothing refills the caches before a sample:
-    in a training loop, too, other work has used them since the last call. Calls shorter than
-    `short_s` are planned by the best of three looks, the first of which may find caches cold.
+    `total_s`, at least one and at most `most_samples`. Calls shorter than `short_s` are planned by
+    the best of three looks, the first of which may find caches cold.
     """
 
-    sample_s: float = 200e-6
+    sample_s: float = 25e-6
     total_s: float = 1.0
     most_samples: int = 200
     short_s: float = 2e-3
@@ -51,6 +50,7 @@ class _Lane:
 class Race:
     """Interleaved samples of several calls. Each call must have run once before, to be warm.
 
+    `between` runs untimed before every sample, to put the caches into one state for all.
     `timings` can be read at any moment, also after `run` was interrupted.
     """
 
@@ -59,10 +59,12 @@ class Race:
         calls: Mapping[str, Callable[[], Any]],
         budget: Budget | None = None,
         clock: Clock = perf_counter,
+        between: Callable[[], Any] = lambda: None,
     ) -> None:
         self._calls = dict(calls)
         self._budget = budget or Budget()
         self._clock = clock
+        self._between = between
         self._lanes: dict[str, _Lane] = {}
 
     def run(self) -> None:
@@ -103,6 +105,7 @@ class Race:
             for lane in lanes[first:] + lanes[:first]:
                 if not _has_turn(lane.planned, number, rounds):
                     continue
+                self._between()
                 elapsed = self._elapsed(lane.call, lane.calls_per_sample)
                 lane.seconds.append(elapsed / lane.calls_per_sample)
 
