@@ -85,10 +85,16 @@ def test_memory_of_a_broken_process_gives_its_last_line():
 
 
 @pytest.mark.parametrize(
-    ("ours", "met"), [(1.0, [True, True, True]), (1.2, [True, False, True]), (2.5, [False] * 3)]
+    ("ours", "met"), [(1.0, [True, True]), (1.2, [True, False]), (2.5, [False, False])]
 )
 def test_targets_of_a_large_shape(ours, met):
     rows = targets.judge_shape(times((128, 1024), numpy=ours, tianshou=9.0, scan=2.2, floor=0.5))
+    assert verdicts(rows, NUMPY) == met
+
+
+@pytest.mark.parametrize(("ours", "met"), [(1.2, [True]), (1.3, [False])])
+def test_target_of_streaming_is_the_floor(ours, met):
+    rows = targets.judge_floor(times((128, 1024), numpy=ours, floor=0.5))
     assert verdicts(rows, NUMPY) == met
 
 

@@ -28,7 +28,7 @@ class FakeClock:
 
 
 def budget(**changes):
-    return Budget(**{"sample_s": 1.0, "total_s": 6.0, "most_samples": 3, "short_s": 0.0} | changes)
+    return Budget(**{"sample_s": 1.0, "total_s": 6.0, "most_samples": 3, "warm_s": 0.0} | changes)
 
 
 def test_contenders_take_turns_and_each_round_starts_with_the_next():
@@ -76,6 +76,15 @@ def test_a_slow_call_has_fewer_samples_spread_over_the_rounds():
     assert race.timings()["slow"].samples == 2
     assert race.timings()["a"].samples == 6
     assert "".join(name[0] for name in clock.log[2:]) == "aaasaasa"
+
+
+def test_a_short_call_runs_once_untimed_before_each_sample():
+    clock = FakeClock()
+    calls = {"a": clock.call("a", 1.0), "b": clock.call("b", 5.0)}
+    race = Race(calls, budget(warm_s=2.0, most_samples=1), clock)
+    race.run()
+    assert clock.log == ["a", "a", "a", "b", "a", "a", "b"]
+    assert race.timings()["a"].median == 1.0
 
 
 def test_something_else_runs_untimed_before_every_sample():

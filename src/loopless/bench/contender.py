@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loopless.bench.caches import cooler
 from loopless.bench.result import Measurement, Role
 from loopless.bench.rollout import Answers, Rollout, largest_error
 from loopless.bench.timing import Budget, Race, Timing
@@ -80,11 +79,13 @@ def enter(contender: Contender, section: str, rollout: Rollout, right: Answers) 
     return Entry(replace(row, status="disagrees", max_error=finite, reason=reason), call.run)
 
 
-def race(entries: Iterable[Entry], budget: Budget) -> tuple[list[Measurement], bool]:
+def race(
+    entries: Iterable[Entry], budget: Budget, between: Callable[[], None] = lambda: None
+) -> tuple[list[Measurement], bool]:
     """Time the entries against each other: their rows, and whether Ctrl-C ended it early."""
     entries = list(entries)
     calls = {e.row.contender: e.call for e in entries if e.call is not None}
-    contest = Race(calls, budget, between=cooler())
+    contest = Race(calls, budget, between=between)
     interrupted = False
     try:
         contest.run()

@@ -8,6 +8,7 @@ from functools import lru_cache
 from subprocess import SubprocessError
 
 from loopless.bench import targets
+from loopless.bench.caches import cooler
 from loopless.bench.contender import Contender, Entry, enter, race
 from loopless.bench.gradients import BOTH, PLAIN, gradient_entries
 from loopless.bench.memory import measure as measure_memory
@@ -35,6 +36,7 @@ SHAPES: tuple[Shape, ...] = (
 QUICK_SHAPES: tuple[Shape, ...] = ((25, 4), (128, 64), (128, 1024))
 ABLATION_SHAPES: tuple[Shape, ...] = ((25, 4), (128, 64), (2048, 64), (128, 1024))
 LOOP_SHAPES: tuple[Shape, ...] = ((512, 64), (25, 16))
+FLOOR_SHAPES: tuple[Shape, ...] = ((2048, 64), (128, 1024), (1024, 4096))
 OVERHEAD_SHAPE: Shape = (25, 4)
 GRADIENT_SHAPE: Shape = (128, 1024)
 MEMORY_SHAPE: Shape = (1024, 4096)
@@ -46,8 +48,9 @@ def run(options: Options, result: Result, say: Say) -> None:
     prepare_libraries(options.threads)
     result.settings |= {"gamma": 0.99, "lambda": 0.95, "dtype": "float32", "end_rate": 0.01}
     result.settings["jax_async_dispatch"] = False
-    result.settings["caches"] = "second level emptied before each sample"
+    result.settings["caches"] = "warm; in section floor, second level emptied before each sample"
     measure_shapes(QUICK_SHAPES if options.quick else SHAPES, options, budget, result, say)
+    measure_floor(FLOOR_SHAPES[-2:-1] if options.quick else FLOOR_SHAPES, budget, result, say)
     measure_overhead(budget, result, say)
     measure_gradients(GRADIENT_SHAPE, budget, result, say)
     measure_loops(LOOP_SHAPES, options, budget, result, say)
@@ -86,6 +89,14 @@ def measure_shapes(
     contenders = (*OURS, LOOP, *peers, STREAM)
     for shape in shapes:
         contest("shapes", shape, contenders, budget, result, say, targets.judge_shape)
+
+
+def measure_floor(shapes: Iterable[Shape], budget: Budget, result: Result, say: Say) -> None:
+    """How near the machine's own streaming speed, on caches that hold neither's data."""
+    ours = [contender for contender in OURS if contender.name in (NUMPY, TORCH)]
+    cold = replace(budget, warm_s=0.0)
+    for shape in shapes:
+        contest("floor", shape, (*ours, STREAM), cold, result, say, targets.judge_floor, cooler())
 
 
 def measure_overhead(budget: Budget, result: Result, say: Say) -> None:
@@ -128,15 +139,23 @@ def contest(
     result: Result,
     say: Say,
     judge: Judge,
+    between: Callable[[], None] = lambda: None,
 ) -> None:
     """One case: check every contender's answers, race those that run, keep the rows."""
     say(f"{section} at {shape}")
     rollout, right = case(shape)
-    settle([enter(c, section, rollout, right) for c in contenders], budget, result, judge)
+    entries = [enter(c, section, rollout, right) for c in contenders]
+    settle(entries, budget, result, judge, between)
 
 
-def settle(entries: Iterable[Entry], budget: Budget, result: Result, judge: Judge) -> None:
-    rows, interrupted = race(entries, budget)
+def settle(
+    entries: Iterable[Entry],
+    budget: Budget,
+    result: Result,
+    judge: Judge,
+    between: Callable[[], None] = lambda: None,
+) -> None:
+    rows, interrupted = race(entries, budget, between)
     result.measurements += judge(rows)
     if interrupted:
         raise KeyboardInterrupt

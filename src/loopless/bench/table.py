@@ -13,6 +13,7 @@ from loopless.bench.result import Measurement, Result, Target
 
 TITLES = {
     "shapes": "GAE, both outputs, [T, B] float32: median time, ± half the quartile range",
+    "floor": "Against the machine's streaming speed, second-level cache emptied before each call",
     "overhead": "The whole public call, checks included",
     "gradients": "PyTorch with gradients to rewards, values and next values",
     "loops": "Against loops over environments and steps",

@@ -18,14 +18,14 @@ class Budget:
     """How long to measure one contender.
 
     A sample is one call, or as many calls as take `sample_s`. There are as many samples as fit into
-    `total_s`, at least one and at most `most_samples`. Calls shorter than `short_s` are planned by
-    the best of three looks, the first of which may find caches cold.
+    `total_s`, at least one and at most `most_samples`. Calls shorter than `warm_s` run once,
+    untimed, before each sample, so that nobody is timed on what a neighbour left in the caches.
     """
 
     sample_s: float = 25e-6
     total_s: float = 1.0
     most_samples: int = 200
-    short_s: float = 2e-3
+    warm_s: float = 2e-3
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,14 @@ class _Lane:
     call: Callable[[], Any]
     calls_per_sample: int
     planned: int
+    warm: bool
     seconds: list[float]
 
 
 class Race:
     """Interleaved samples of several calls. Each call must have run once before, to be warm.
 
-    `between` runs untimed before every sample, to put the caches into one state for all.
+    `between` runs untimed before every sample, to put the caches into another state for all.
     `timings` can be read at any moment, also after `run` was interrupted.
     """
 
@@ -85,17 +86,18 @@ class Race:
     def _plan(self, call: Callable[[], Any]) -> _Lane:
         budget = self._budget
         count, elapsed = 1, self._elapsed(call, 1)
-        if elapsed < budget.short_s:
+        if elapsed < budget.warm_s:
+            # A short call's first run may have found its caches cold.
             elapsed = min(elapsed, self._elapsed(call, 1), self._elapsed(call, 1))
         if elapsed >= budget.total_s:
             # Too slow to run again: the look at its speed is its only sample.
-            return _Lane(call, 1, 0, [elapsed])
+            return _Lane(call, 1, 0, False, [elapsed])
         while elapsed < budget.sample_s:
             growth = 1.2 * budget.sample_s / max(elapsed, 1e-9)
             count = math.ceil(count * min(max(growth, 2.0), 100.0))
             elapsed = self._elapsed(call, count)
         planned = max(1, min(budget.most_samples, int(budget.total_s / elapsed)))
-        return _Lane(call, count, planned, [])
+        return _Lane(call, count, planned, elapsed / count < budget.warm_s, [])
 
     def _sample(self) -> None:
         lanes = list(self._lanes.values())
@@ -106,6 +108,8 @@ class Race:
                 if not _has_turn(lane.planned, number, rounds):
                     continue
                 self._between()
+                if lane.warm:
+                    lane.call()
                 elapsed = self._elapsed(lane.call, lane.calls_per_sample)
                 lane.seconds.append(elapsed / lane.calls_per_sample)
 
