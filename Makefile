@@ -35,6 +35,7 @@ test: lint ## lint, then all tests
 
 bench: setup ## the full benchmark, as in the README
 	@$(BIN)/loopless bench returns --ablate --json benchmarks/results/returns.json
+	@$(BIN)/python -m loopless.bench.readme README.md
 
 clean: ## remove what make made
 	rm -rf $(VENV) .ruff_cache .hypothesis bench-results

@@ -9,6 +9,8 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable)
 
+_PASSED = frozenset({float, int, str, bool, type(None)})
+
 
 def as_numpy_on_cpu(function: Function) -> Function:
     """`function`, called with views of the tensors where no gradient, trace or device forbids it.
@@ -44,10 +46,10 @@ class _StayTensor(Exception):
 
 
 def _view(torch, x, watching: bool):
-    if not isinstance(x, torch.Tensor):
-        if isinstance(x, np.ndarray) or x.__class__.__module__.startswith("jax"):
-            raise _StayTensor  # libraries are mixed, or this is not about tensors at all
+    if x.__class__ in _PASSED:
         return x
+    if not isinstance(x, torch.Tensor):
+        raise _StayTensor  # libraries are mixed, or this is not about tensors at all
     if not x.is_cpu or (watching and x.requires_grad):
         raise _StayTensor
     try:
