@@ -34,7 +34,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def _take(size: int) -> np.ndarray:
-    for place in range(len(_blocks)):
+    for place in reversed(range(len(_blocks))):  # the block used last is still in the caches
         block = _blocks[place]
         # two: the list and this name; the call itself holds a third
         if block.nbytes == size and sys.getrefcount(block) == 3:

@@ -1,0 +1,86 @@
+"""Memory for results: used again when free, and never while anybody can see it."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from loopless.arrays import outputs
+
+FLOAT = np.dtype(np.float32)
+SHAPE = (300, 300)
+
+
+@pytest.fixture(autouse=True)
+def _empty_pool(monkeypatch):
+    monkeypatch.setattr(outputs, "_blocks", [])
+
+
+def address(x) -> int:
+    return x.__array_interface__["data"][0]
+
+
+def test_a_dropped_result_is_used_again():
+    first = address(outputs.empty(SHAPE, FLOAT))
+    assert address(outputs.empty(SHAPE, FLOAT)) == first
+
+
+def test_the_block_used_last_comes_first():
+    older, newer = outputs.empty(SHAPE, FLOAT), outputs.empty(SHAPE, FLOAT)
+    want = address(newer)
+    del older, newer
+    assert address(outputs.empty(SHAPE, FLOAT)) == want
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda x: x,
+        lambda x: x[3:5],
+        lambda x: x.T,
+        lambda x: torch.from_numpy(x)[1:],
+        lambda x: memoryview(x),
+    ],
+    ids=["itself", "slice", "transpose", "tensor", "memoryview"],
+)
+def test_a_result_that_somebody_sees_is_left_alone(hold):
+    first = outputs.empty(SHAPE, FLOAT)
+    where = address(first)
+    held = hold(first)
+    del first
+    assert address(outputs.empty(SHAPE, FLOAT)) != where
+    del held
+    both = outputs.empty(SHAPE, FLOAT), outputs.empty(SHAPE, FLOAT)
+    assert where in {address(x) for x in both}
+
+
+def test_small_and_huge_results_are_not_kept():
+    outputs.empty((4, 4), FLOAT)
+    outputs.empty((outputs.BYTES,), FLOAT)
+    assert outputs._blocks == []
+
+
+def test_what_is_kept_is_bounded():
+    held = [outputs.empty((1000 + k, 1000), FLOAT) for k in range(100)]
+    assert len(outputs._blocks) <= outputs.BLOCKS
+    assert sum(block.nbytes for block in outputs._blocks) <= outputs.BYTES
+    assert len({address(x) for x in held}) == 100
+
+
+def test_threads_never_share_a_block():
+    def work():
+        for _ in range(200):
+            x = outputs.empty(SHAPE, FLOAT)
+            mark = threading.get_ident() % 1000
+            x[:] = mark
+            if not (x == mark).all():
+                clashes.append(mark)
+
+    clashes: list[int] = []
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not clashes
