@@ -43,12 +43,12 @@ print([m for m in ("torch", "jax", "triton") if m in sys.modules])
 def test_second_process_compiles_nothing(tmp_path):
     code = """
 import numpy as np, loopless as ll
-from loopless.arrays import numba_scan, scan
+from loopless.arrays import numba_scan, numpy_fused
 from loopless.kernels import returns
 x = np.zeros((3, 5)); f = np.zeros((3, 5), bool)
 ll.gae(x, x, x, f, f, gamma=0.9, lambda_=0.9)
 ll.affine_scan(x, x)
-stats = [scan.kernel(returns._GAE, 5).stats, numba_scan.affine.stats]
+stats = [numpy_fused.kernel(returns._GAE, 5).stats, numba_scan.affine.stats]
 counts = [(s.cache_misses, s.cache_hits) for s in stats]
 print(*[sum(sum(c.values()) for c in kind) for kind in zip(*counts)])
 """
@@ -59,7 +59,7 @@ print(*[sum(sum(c.values()) for c in kind) for kind in zip(*counts)])
 
 
 def test_an_edited_recipe_is_compiled_anew():
-    from loopless.arrays.numba_scan import _digest
+    from loopless.arrays.numba_scan import digest_of
 
     def one(x):
         return x + 1.0
@@ -67,7 +67,7 @@ def test_an_edited_recipe_is_compiled_anew():
     def other(x):
         return x + 2.0
 
-    assert _digest(one) != _digest(other)
+    assert digest_of(one) != digest_of(other)
 
 
 def test_every_public_name_exists_and_has_a_docstring():

@@ -28,7 +28,7 @@ LINE = 16  # elements of 4 bytes in a cache line
 NARROW = 4  # below so many columns side by side, SIMD pays less than its row overhead
 
 # Every kernel: FMA allowed, nothing that changes how NaN and infinity behave.
-_OPTIONS = {
+OPTIONS = {
     "cache": True,
     "nogil": True,
     "error_model": "numpy",
@@ -67,15 +67,15 @@ def _prefetch(typing_context, array, i):
 
 
 @register_jitable
-def _tile_like(array):
+def tile_like(array):
     return carray(_stack(array), (TILE,))
 
 
-def _select(condition, x, y):
+def select(condition, x, y):
     raise AssertionError("compiled code only")
 
 
-@overload(_select)
+@overload(select)
 def _select_typed(condition, x, y):
     # A literal 0 takes the type of the other side; Numba alone would widen float32 to float64.
     if isinstance(x, types.Integer) and isinstance(y, types.Float):
@@ -85,11 +85,11 @@ def _select_typed(condition, x, y):
     return lambda condition, x, y: x if condition else y
 
 
-def _at(field, i):
+def at(field, i):
     raise AssertionError("compiled code only")
 
 
-@overload(_at)
+@overload(at)
 def _at_typed(field, i):
     if isinstance(field, types.Array):
         return lambda field, i: field[i]
@@ -98,15 +98,15 @@ def _at_typed(field, i):
     return lambda field, i: field
 
 
-def _row(fields, i):
+def row_of(fields, i):
     raise AssertionError("compiled code only")
 
 
-@overload(_row)
+@overload(row_of)
 def _row_typed(fields, i):
     if len(fields) == 0:
         return lambda fields, i: ()
-    return lambda fields, i: (_at(fields[0], i), *_row(fields[1:], i))
+    return lambda fields, i: (at(fields[0], i), *row_of(fields[1:], i))
 
 
 @functools.cache
@@ -128,21 +128,21 @@ def fused(recipe):
     two, three = recipe.outputs >= 2, recipe.outputs >= 3
     # Numba's disk cache knows this file's timestamp and the closure's values, not the recipe's
     # source: the digest makes an edited recipe miss the cache.
-    digest = _digest(recipe.coefficients, recipe.readout)
+    digest = digest_of(recipe.coefficients, recipe.readout)
 
     @register_jitable
     def advance(a, b, carried, keep):
         """x_t and what the next row of the walk is given."""
         if lagged:
             x = b + carried
-            return x, _select(keep, _select(a == 0, 0, a * x), 0)
-        x = _select(a == 0, b, a * carried + b)
-        return x, _select(keep, x, 0)
+            return x, select(keep, select(a == 0, 0, a * x), 0)
+        x = select(a == 0, b, a * carried + b)
+        return x, select(keep, x, 0)
 
-    @njit(**_OPTIONS)
+    @njit(**OPTIONS)
     def narrow(outer, steps, inner, valid, fields, ahead, outs):
         _ = digest
-        carry = _tile_like(outs[0])  # only its first element: of the right type, and in a register
+        carry = tile_like(outs[0])  # only its first element: of the right type, and in a register
         for column in range(outer * inner):
             first = (column // inner) * steps * inner + column % inner
             carry[0] = 0
@@ -150,25 +150,25 @@ def fused(recipe):
                 t = s if lagged else steps - 1 - s
                 i = np.uint64(first + t * inner)
                 j = i + np.uint64(inner if t + 1 < steps else 0)
-                last = (t + 1 == steps) | (not _at(valid, j))
-                keep = _at(valid, i)
-                row = _row(fields, i) + _row(ahead, j)
-                a, b = coefficients(_select, last, *row)
+                last = (t + 1 == steps) | (not at(valid, j))
+                keep = at(valid, i)
+                row = row_of(fields, i) + row_of(ahead, j)
+                a, b = coefficients(select, last, *row)
                 x_next = carry[0]
                 x, carry[0] = advance(a, b, x_next, keep)
-                values = readout(_select, last, x, x_next, *row)
-                outs[0][i] = _select(keep, values[0], 0)
+                values = readout(select, last, x, x_next, *row)
+                outs[0][i] = select(keep, values[0], 0)
                 if two:
-                    outs[1][i] = _select(keep, values[1], 0)
+                    outs[1][i] = select(keep, values[1], 0)
                 if three:
-                    outs[2][i] = _select(keep, values[2], 0)
+                    outs[2][i] = select(keep, values[2], 0)
 
-    @njit(**_OPTIONS)
+    @njit(**OPTIONS)
     def wide(outer, steps, inner, valid, fields, ahead, outs):
         _ = digest
-        carry = _tile_like(outs[0])
-        now = _tile_like(outs[0]) if lagged else carry  # x_t; what is carried on differs if lagged
-        following = _tile_like(outs[0])
+        carry = tile_like(outs[0])
+        now = tile_like(outs[0]) if lagged else carry  # x_t; what is carried on differs if lagged
+        following = tile_like(outs[0])
         for o in range(outer):
             for start in range(0, inner, TILE):
                 width = np.uint64(min(TILE, inner - start))
@@ -191,68 +191,68 @@ def fused(recipe):
                     # One loop an array written: more, and LLVM's alias checks exceed their limit.
                     for k in range(width):
                         i, j = base + k, base + k + step
-                        last = final | (not _at(valid, j))
-                        a, b = coefficients(_select, last, *_row(fields, i), *_row(ahead, j))
+                        last = final | (not at(valid, j))
+                        a, b = coefficients(select, last, *row_of(fields, i), *row_of(ahead, j))
                         if reads_next:
                             following[k] = carry[k]
-                        x, passed_on = advance(a, b, carry[k], _at(valid, i))
+                        x, passed_on = advance(a, b, carry[k], at(valid, i))
                         if lagged:
                             now[k] = x
                         carry[k] = passed_on
                     for k in range(width):
                         i, j = base + k, base + k + step
-                        row = _row(fields, i) + _row(ahead, j)
-                        last = final | (not _at(valid, j))
-                        value = readout(_select, last, now[k], following[k], *row)[0]
-                        outs[0][i] = _select(_at(valid, i), value, 0)
+                        row = row_of(fields, i) + row_of(ahead, j)
+                        last = final | (not at(valid, j))
+                        value = readout(select, last, now[k], following[k], *row)[0]
+                        outs[0][i] = select(at(valid, i), value, 0)
                     if two:
                         for k in range(width):
                             i, j = base + k, base + k + step
-                            row = _row(fields, i) + _row(ahead, j)
-                            last = final | (not _at(valid, j))
-                            value = readout(_select, last, now[k], following[k], *row)[1]
-                            outs[1][i] = _select(_at(valid, i), value, 0)
+                            row = row_of(fields, i) + row_of(ahead, j)
+                            last = final | (not at(valid, j))
+                            value = readout(select, last, now[k], following[k], *row)[1]
+                            outs[1][i] = select(at(valid, i), value, 0)
                     if three:
                         for k in range(width):
                             i, j = base + k, base + k + step
-                            row = _row(fields, i) + _row(ahead, j)
-                            last = final | (not _at(valid, j))
-                            value = readout(_select, last, now[k], following[k], *row)[2]
-                            outs[2][i] = _select(_at(valid, i), value, 0)
+                            row = row_of(fields, i) + row_of(ahead, j)
+                            last = final | (not at(valid, j))
+                            value = readout(select, last, now[k], following[k], *row)[2]
+                            outs[2][i] = select(at(valid, i), value, 0)
 
     return narrow, wide
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def affine(outer, steps, inner, a, b, init, out, reverse, lagged):
     """x_t = a_t·x_{t±1} + b_t, or lagged, its adjoint: y_t = b_t + a_{t∓1}·y_{t∓1}.
 
     `a` and `init` are flat arrays or numbers. Lagged, `init` is what the first row adds to b.
     """
-    carry = _tile_like(out)
+    carry = tile_like(out)
     for o in range(outer):
         for start in range(0, inner, TILE):
             width = np.uint64(min(TILE, inner - start))
             for k in range(width):
-                carry[k] = _at(init, np.uint64(o * inner + start) + k)
+                carry[k] = at(init, np.uint64(o * inner + start) + k)
             for s in range(steps):
                 t = steps - 1 - s if reverse else s
                 base = np.uint64((o * steps + t) * inner + start)
                 if lagged:
                     for k in range(width):
                         x = b[base + k] + carry[k]
-                        factor = _at(a, base + k)
-                        carry[k] = _select(factor == 0, 0, factor * x)
+                        factor = at(a, base + k)
+                        carry[k] = select(factor == 0, 0, factor * x)
                         out[base + k] = x
                 else:
                     for k in range(width):
-                        factor = _at(a, base + k)
-                        x = _select(factor == 0, b[base + k], factor * carry[k] + b[base + k])
+                        factor = at(a, base + k)
+                        x = select(factor == 0, b[base + k], factor * carry[k] + b[base + k])
                         carry[k] = x
                         out[base + k] = x
 
 
-def _digest(*functions) -> str:
+def digest_of(*functions) -> str:
     codes = [f.__code__ for f in functions]
     text = repr([(c.co_code, c.co_consts, c.co_names) for c in codes])
     return hashlib.sha256(text.encode()).hexdigest()

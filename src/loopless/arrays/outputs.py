@@ -20,6 +20,15 @@ _blocks: list[np.ndarray] = []
 _lock = Lock()
 
 
+def _references(blocks: list[np.ndarray], place: int) -> int:
+    return sys.getrefcount(blocks[place])
+
+
+# Interpreters differ in how many references a call itself holds, so the count of a block that only
+# its list refers to is measured, not assumed.
+_FREE = _references([np.empty(1, np.uint8)], 0)
+
+
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An uninitialised array, like `np.empty`."""
     size = math.prod(shape) * dtype.itemsize
@@ -35,8 +44,6 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 def _take(size: int) -> np.ndarray:
     for place in reversed(range(len(_blocks))):  # the block used last is still in the caches
-        block = _blocks[place]
-        # two: the list and this name; the call itself holds a third
-        if block.nbytes == size and sys.getrefcount(block) == 3:
+        if _blocks[place].nbytes == size and _references(_blocks, place) == _FREE:
             return _blocks.pop(place)
     return np.empty(size, np.uint8)

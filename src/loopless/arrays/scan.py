@@ -1,36 +1,16 @@
-"""One scan for all three libraries, bare or fused with the recipe that feeds it.
+"""One scan for all three libraries, bare or with the recipe that feeds it.
 
-A recipe says how one row's fields become a_t and b_t of x_t = a_t·x_{t+1} + b_t, and how x_t
-becomes outputs. It is written once, of elementwise operations and `where`: over whole arrays it
-feeds the differentiable scan, and the Numba kernel is generated from the same functions.
+`estimate` picks the road: a fused kernel where there is one, else the recipe over whole arrays and
+the bare scan, which can be traced and differentiated and runs on any device.
 """
 
-import functools
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from loopless.arrays import outputs
+from loopless.arrays import numpy_fused, outputs
 from loopless.arrays.library import NUMBER, NUMPY, Library
-
-_BOOL, _SINGLE, _DOUBLE = np.dtype(np.bool_), np.dtype(np.float32), np.dtype(np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class Recipe:
-    """How an estimator uses the scan. Fields come as floats, flags, numbers, then those `ahead`."""
-
-    coefficients: Callable  # (where, last, *fields) -> a, b
-    readout: Callable  # (where, last, x, x_next, *fields) -> outputs, a tuple
-    outputs: int  # one to three
-    ahead: tuple[int, ...] = ()  # which floats and flags are also wanted from the row after
-    reads_next: bool = False  # whether `readout` looks at x_next
-    lagged: bool = False  # an adjoint: y_t = b_t + a_{t−1}·y_{t−1}, forwards in time
-    # From the outputs' gradients (as floats) to the floats', where the recipe is linear in them.
-    adjoint: "Recipe | None" = None
+from loopless.arrays.numpy_fused import as_columns, flat, flat_or_number
+from loopless.arrays.recipe import Recipe
 
 
 def estimate(
@@ -45,7 +25,7 @@ def estimate(
 ) -> tuple[Any, ...]:
     """The recipe's outputs for checked arrays: fused where no derivative is asked for."""
     if library is NUMPY:
-        return fused(recipe, dtype, axis, floats, flags, numbers, valid)
+        return numpy_fused.fused(recipe, dtype, axis, floats, flags, numbers, valid)
     if library.name == "torch" and recipe.adjoint is not None:
         from loopless.arrays import torch_fused
 
@@ -107,15 +87,15 @@ def affine(library: Library, a, b, init, *, reverse: bool, axis: int, lagged: bo
     wide = library.wide(dtype)
     shape = tuple(b.shape)
     column_shape = shape[:axis] + shape[axis + 1 :]
-    outer, steps, inner = _as_columns(shape, axis)
+    outer, steps, inner = as_columns(shape, axis)
     init = 0.0 if init is None else init
     if library is NUMPY:
         from loopless.arrays import numba_scan
 
         out = outputs.empty(shape, wide)
         if out.size:
-            a = _flat_or_number(a, shape, wide)
-            init = _flat_or_number(init, column_shape, wide)
+            a = flat_or_number(a, shape, wide)
+            init = flat_or_number(init, column_shape, wide)
             numba_scan.affine(  # pyright: ignore[reportCallIssue]
                 outer, steps, inner, a, flat(b, wide), init, out.ravel(), reverse, False
             )
@@ -142,112 +122,6 @@ def affine(library: Library, a, b, init, *, reverse: bool, axis: int, lagged: bo
         reverse,
     )
     return library.cast(xp.moveaxis(x, 0, axis), dtype)
-
-
-def plain(recipe: Recipe, floats, flags, numbers) -> tuple[np.ndarray, ...] | None:
-    """The recipe's outputs for plain [T, B] NumPy arrays, which need no conversion; else None.
-
-    A lane of its own because small rollouts spend their time in checks: it asks all there is to
-    ask of such arrays at once. Whatever is unusual, or wrong, is left to the checks.
-    """
-    first = floats[0]
-    if first.__class__ is not np.ndarray:
-        return None
-    dtype, shape = first.dtype, first.shape
-    if len(shape) != 2 or (dtype is not _SINGLE and dtype is not _DOUBLE) or not first.size:
-        return None
-    fields = []
-    for x in floats:
-        if x.__class__ is not np.ndarray or x.dtype is not dtype or x.shape != shape:
-            return None
-        if not x.flags.carray:
-            return None
-        fields.append(x.ravel())
-    for x in flags:
-        if x.__class__ is not np.ndarray or x.dtype is not _BOOL or x.shape != shape:
-            return None
-        if not x.flags.carray:
-            return None
-        fields.append(x.ravel())
-    for x in numbers:
-        if x.__class__ is not float or not 0.0 <= x <= 1.0:
-            return None
-        fields.append(_number(x, dtype))
-    outs = [outputs.empty(shape, dtype) for _ in range(recipe.outputs)]
-    flat = tuple([out.ravel() for out in outs])
-    steps, columns = shape
-    kernel(recipe, columns)(1, steps, columns, None, tuple(fields), (), flat)
-    return tuple(outs)
-
-
-def kernel(recipe: Recipe, columns: int) -> Callable:
-    """The recipe's compiled kernel for so many columns side by side."""
-    narrow, wide, least = _kernels(recipe)
-    return wide if columns >= least else narrow
-
-
-@functools.cache
-def _kernels(recipe: Recipe) -> tuple[Callable, Callable, int]:
-    from loopless.arrays import numba_scan
-
-    return *numba_scan.fused(recipe), numba_scan.NARROW
-
-
-def fused(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarray, ...]:
-    """The recipe's outputs for NumPy arrays, by its compiled kernel."""
-    first = floats[0]
-    shape = first.shape
-    if first.ndim > 1 and first.flags.f_contiguous and not first.flags.c_contiguous:
-        # Data stored the other way round is walked the way it is stored: no copy.
-        floats, flags, numbers = (
-            [x.T if isinstance(x, np.ndarray) else x for x in group]
-            for group in (floats, flags, numbers)
-        )
-        valid = None if valid is None else valid.T
-        outs = fused(recipe, dtype, len(shape) - 1 - axis, floats, flags, numbers, valid)
-        return tuple([out.T for out in outs])
-    wide = NUMPY.wide(dtype)
-    outs = [outputs.empty(shape, wide) for _ in range(recipe.outputs)]
-    if first.size:
-        fields = [flat(x, wide) for x in floats] + [flat(x, _BOOL) for x in flags]
-        ahead = tuple([fields[k] for k in recipe.ahead])
-        fields += [_flat_or_number(x, shape, wide) for x in numbers]
-        outer, steps, inner = _as_columns(shape, axis)
-        kernel(recipe, inner)(
-            outer,
-            steps,
-            inner,
-            None if valid is None else flat(valid, _BOOL),
-            tuple(fields),
-            ahead,
-            tuple([out.ravel() for out in outs]),
-        )
-    if wide == dtype:
-        return tuple(outs)
-    return tuple([out.astype(dtype) for out in outs])
-
-
-def _as_columns(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
-    if axis == 0 and len(shape) == 2:
-        return 1, shape[0], shape[1]
-    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-
-
-def flat(x: np.ndarray, dtype) -> np.ndarray:
-    """`x` as a flat, contiguous, writable array of `dtype`; a copy only where it must be one."""
-    # Numba compiles read-only arrays anew; a rare copy is cheaper than a rare compilation.
-    if x.dtype != dtype or not x.flags.writeable:
-        x = x.astype(dtype)
-    return x.ravel()
-
-
-def _flat_or_number(x, shape: tuple[int, ...], dtype):
-    return _number(x, dtype) if isinstance(x, NUMBER) else flat(np.broadcast_to(x, shape), dtype)
-
-
-@functools.lru_cache(maxsize=64)
-def _number(x: float, dtype: np.dtype):
-    return dtype.type(x)
 
 
 def typed(library: Library, x, dtype, like) -> Any:

@@ -7,7 +7,7 @@ itself to be differentiated, it takes that road too.
 
 import torch
 
-from loopless.arrays import scan
+from loopless.arrays import numpy_fused, scan
 from loopless.arrays.library import NUMBER, library_of
 
 
@@ -63,5 +63,5 @@ def _run(recipe, dtype, axis, floats, flags, numbers, valid):
     numbers = [x if isinstance(x, NUMBER) or x.ndim else x.item() for x in numbers]
     flags = [x.numpy() for x in flags]
     valid = None if valid is None else valid.numpy()
-    outs = scan.fused(recipe, floats[0].dtype, axis, floats, flags, numbers, valid)
+    outs = numpy_fused.fused(recipe, floats[0].dtype, axis, floats, flags, numbers, valid)
     return tuple([torch.from_numpy(out).to(dtype) for out in outs])

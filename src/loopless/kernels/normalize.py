@@ -1,6 +1,6 @@
 """Standardisation of advantages. Loop twin: `reference.returns.normalize`."""
 
-from loopless.arrays import checks, outputs, scan
+from loopless.arrays import checks, numpy_fused, outputs
 from loopless.arrays.library import NUMBER, NUMPY
 from loopless.arrays.tensors import as_numpy_on_cpu
 
@@ -31,8 +31,8 @@ def normalize(x, valid=None, *, min_std=1e-8):
 
         wide = library.wide(dtype)
         out = outputs.empty(x.shape, wide)
-        flags = None if valid is None else scan.flat(valid, valid.dtype)
-        numba_moments.normalize(scan.flat(x, wide), flags, float(min_std), out.ravel())
+        flags = None if valid is None else numpy_fused.flat(valid, valid.dtype)
+        numba_moments.normalize(numpy_fused.flat(x, wide), flags, float(min_std), out.ravel())
         return out.astype(dtype, copy=False)
     xp = library.xp
     wide = library.cast(x, library.wide(dtype))

@@ -4,7 +4,7 @@ Arguments are those of `kernels.returns`; ratios π(a_t|s_t)/μ(a_t|s_t) come as
 """
 
 from loopless.arrays import checks, scan
-from loopless.arrays.scan import Recipe
+from loopless.arrays.recipe import Recipe
 from loopless.arrays.tensors import as_numpy_on_cpu
 from loopless.kernels.returns import check
 

@@ -12,8 +12,8 @@ Gradients flow to whatever input asks for them; detach the inputs, or use torch.
 jax.lax.stop_gradient, for targets. A recipe's `where` picks: nothing here masks by multiplying.
 """
 
-from loopless.arrays import checks, scan
-from loopless.arrays.scan import Recipe
+from loopless.arrays import checks, numpy_fused, scan
+from loopless.arrays.recipe import Recipe
 from loopless.arrays.tensors import as_numpy_on_cpu
 from loopless.kernels import windows
 
@@ -350,7 +350,7 @@ _TOKEN_SKIP = Recipe(_token_skip_coefficients, _token_skip_readout, outputs=2)
 
 def _estimate(function, recipe, names, floats, flags, numbers, valid, time_axis):
     if valid is None and time_axis == 0:
-        outs = scan.plain(recipe, floats, flags, numbers.values())
+        outs = numpy_fused.plain(recipe, floats, flags, numbers.values())
         if outs is not None:
             return outs
     return scan.estimate(recipe, *check(function, names, floats, flags, numbers, valid, time_axis))

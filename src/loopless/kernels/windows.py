@@ -5,11 +5,22 @@ next, so that composing each block from its left and from its right once (van He
 every window. Nothing is divided or subtracted, so that γ near 1 and long episodes lose no digits.
 """
 
-from loopless.arrays import scan
+from loopless.arrays import numpy_fused, scan
+from loopless.arrays.library import NUMPY
+
+
+def maps(where, last, rewards, next_values, terminated, truncated, gamma):
+    """One step as the map G ↦ a·G + b, and as the constant c if the window stops there."""
+    end = terminated | truncated | last
+    c = rewards + gamma * where(terminated, 0, next_values)
+    return where(end, 0, gamma), where(end, c, rewards), c
 
 
 def n_step(library, dtype, axis, rewards, next_values, terminated, truncated, gamma, n, valid):
     """n-step returns of checked arrays. `kernels.returns.n_step_returns` says what they are."""
+    if library is NUMPY:
+        floats, flags = (rewards, next_values), (terminated, truncated)
+        return numpy_fused.windowed(maps, dtype, axis, floats, flags, (gamma,), n, valid)
     xp = library.xp
     where = xp.where
     wide = library.wide(dtype)
@@ -20,12 +31,7 @@ def n_step(library, dtype, axis, rewards, next_values, terminated, truncated, ga
     if valid is not None:
         rewards, next_values = where(valid, rewards, 0), where(valid, next_values, 0)
     last = scan.last_rows(library, rewards, axis, valid)
-
-    # One step is the map G ↦ a·G + b, or the constant c if the window stops there.
-    end = terminated | truncated | last
-    c = rewards + gamma * where(terminated, 0, next_values)
-    a = where(end, 0, gamma)
-    b = where(end, c, rewards)
+    a, b, c = maps(where, last, rewards, next_values, terminated, truncated, gamma)
     if valid is not None:
         a, b, c = where(valid, a, 0), where(valid, b, 0), where(valid, c, 0)
 
