@@ -1,4 +1,4 @@
-"""Standardisation of advantages. Loop twin: `reference.returns.normalize`."""
+"""Standardisation of advantages. Loop twin: `reference.normalize.normalize`."""
 
 from loopless.arrays import checks, numpy_fused, outputs
 from loopless.arrays.library import NUMBER, NUMPY
@@ -16,7 +16,7 @@ def normalize(x, valid=None, *, min_std=1e-8):
     anything, NaN included, and come back 0; so does everything if no entry is valid. Sums are in
     float64 on NumPy arrays, in float32 at least elsewhere.
 
-    Loop twin: `reference.returns.normalize`.
+    Loop twin: `reference.normalize.normalize`.
     """
     function = "normalize"
     library, dtype = checks.floats(function, ("x",), (x,))

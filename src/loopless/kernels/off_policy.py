@@ -1,4 +1,4 @@
-"""Off-policy return estimators, on the same scan. Loop twins: `reference.returns`.
+"""Off-policy return estimators, on the same scan. Loop twins: `reference.off_policy`.
 
 Arguments are those of `kernels.returns`; ratios π(a_t|s_t)/μ(a_t|s_t) come as logarithms.
 """
@@ -40,7 +40,7 @@ def vtrace(
     returns being v_t. With all ratios 1 this is GAE.
 
     Espeholt et al. 2018, §4.1; Zahavy et al. 2020 for the leak. Loop twin:
-    `reference.returns.vtrace`.
+    `reference.off_policy.vtrace`.
     """
     function = "vtrace"
     names = ("log_ratios", "rewards", "values", "next_values")
@@ -115,7 +115,7 @@ def retrace(
 
     `q_values` is Q(s_t, a_t); `next_values` is E_π Q(s'_t, ·) of the true successor.
 
-    Munos et al. 2016, eq. 3. Loop twin: `reference.returns.retrace`.
+    Munos et al. 2016, eq. 3. Loop twin: `reference.off_policy.retrace`.
     """
     function = "retrace"
     checks.choice(function, "trace", trace, TRACES)

@@ -1,17 +1,16 @@
 """The loop twins of the kernels: plain Python, one element at a time, the truth to test by."""
 
 from loopless.reference import esper
+from loopless.reference.normalize import normalize
+from loopless.reference.off_policy import retrace, vtrace
 from loopless.reference.returns import (
     discounted_returns,
     gae,
     gae_forward,
     lambda_returns,
     n_step_returns,
-    normalize,
-    retrace,
     token_gae,
     upgo,
-    vtrace,
 )
 from loopless.reference.rollouts import successor_values, unlag, valid_mask
 from loopless.reference.scan import affine_scan, affine_scan_gradients
