@@ -80,6 +80,13 @@ def test_every_public_name_exists_and_has_a_docstring():
         _ = loopless.nonsense
 
 
+def test_every_public_name_is_in_the_readme():
+    import loopless
+
+    readme = (SOURCE.parent.parent / "README.md").read_text()
+    assert not [name for name in loopless.__all__ if f"`{name}`" not in readme]
+
+
 def test_pickle_is_imported_nowhere():
     for file in SOURCE.rglob("*.py"):
         words = file.read_text().replace(".", " ").split()

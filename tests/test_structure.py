@@ -65,6 +65,15 @@ NOT_DATA = {
     "fields",
     "own",
     "[name for name in own if name in state]",
+    "small",
+    "parsed",
+    "self._rows.large",
+    "store.fields",
+    "shapes",
+    "read",
+    "ahead",
+    "zip(arrays, shapes, strict=True)",
+    "zip(names, shapes, strict=True)",
 }
 
 

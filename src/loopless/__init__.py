@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     )
     from loopless.kernels.rollouts import successor_values, unlag, valid_mask
     from loopless.kernels.scan import affine_scan
+    from loopless.replay.episodic import EpisodicReplayBuffer
+    from loopless.replay.prioritized import PrioritizedReplayBuffer
+    from loopless.replay.ring import ReplayBuffer
     from loopless.replay.rollout import RolloutBuffer
 
 __version__ = "0.1.0"
@@ -33,6 +36,9 @@ _HOMES = {
     ),
     "kernels.rollouts": ("successor_values", "unlag", "valid_mask"),
     "kernels.scan": ("affine_scan",),
+    "replay.episodic": ("EpisodicReplayBuffer",),
+    "replay.prioritized": ("PrioritizedReplayBuffer",),
+    "replay.ring": ("ReplayBuffer",),
     "replay.rollout": ("RolloutBuffer",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

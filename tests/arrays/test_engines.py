@@ -111,7 +111,7 @@ def test_a_coefficient_of_zero_lets_nothing_through(engine, poison):
 def test_case_19_any_block_length_gives_the_same(block, steps, monkeypatch):
     arguments = problem(2, steps, 3, seed=4)
     want = expected(*arguments, True, False)
-    monkeypatch.setattr(torch_scan, "BLOCK", max(block, 2))
+    monkeypatch.setattr(torch_scan, "BLOCK", block)
     assert_close(BOTH_WAYS["torch blocked"](*arguments, True, False), want)
     monkeypatch.setattr(triton_scan, "CHUNK", 1 << (block - 1).bit_length())
     assert_close(BOTH_WAYS["triton in its interpreter"](*arguments, True, False), want)

@@ -1,6 +1,7 @@
 """Memory for results: used again when free, and never while anybody can see it."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -68,9 +69,16 @@ def test_what_is_kept_is_bounded():
     assert len({address(x) for x in held}) == 100
 
 
-def test_threads_never_share_a_block():
+def test_threads_never_share_a_block(monkeypatch):
+    counted = outputs._references
+
+    def slow_references(blocks, place):
+        count = counted(blocks, place)
+        time.sleep(1e-4)  # lets another thread look at the same block before it is taken
+        return count
+
     def work():
-        for _ in range(200):
+        for _ in range(50):
             x = outputs.empty(SHAPE, FLOAT)
             mark = threading.get_ident() % 1000
             x[:] = mark
@@ -78,6 +86,7 @@ def test_threads_never_share_a_block():
                 clashes.append(mark)
 
     clashes: list[int] = []
+    monkeypatch.setattr(outputs, "_references", slow_references)
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()

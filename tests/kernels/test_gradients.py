@@ -42,11 +42,12 @@ def smooth(data):
     return data
 
 
-@every_estimator
-@pytest.mark.parametrize("with_valid", [False, True])
+@pytest.mark.parametrize(
+    ("estimator", "with_valid"),
+    [(e, False) for e in RECIPES.values()] + [(e, True) for e in ENDING.values()],
+    ids=[*RECIPES, *(f"{label}, padded" for label in ENDING)],
+)
 def test_case_16_torch_gradcheck_and_gradgradcheck(estimator, with_valid):
-    if with_valid and not estimator.takes_valid:
-        return
     data = smooth(rollout((5, 3), 1, terminated=0.15, truncated=0.15))
     if with_valid:
         data["valid"] = np.random.default_rng(2).random((5, 3)) < 0.7

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from loopless.arrays import scan
+from loopless.arrays import jax_scan, scan
 from loopless.arrays.library import library_of
 
 
@@ -76,6 +76,6 @@ def stepwise(recipe, dtype, axis, floats, flags, numbers, valid):
             outs = [jnp.where(valid, out, 0) for out in outs]
         return x, tuple(jnp.broadcast_to(out, x.shape).astype(dtype) for out in outs)
 
-    start = jnp.zeros(rows[0].shape[1:], wide)
+    start = jax_scan.zeros_of_a_row(*rows, dtype=wide)
     _, outs = lax.scan(step, start, (rows, varying, ahead, last, valid), reverse=True)
     return tuple(jnp.moveaxis(out, 0, axis) for out in outs)

@@ -37,6 +37,8 @@ def _affine_scan_jvp(reverse, primals, tangents):
     a_dot, b_dot, init_dot = tangents
     x = _affine_scan(a, b, init, reverse)
     previous = shift(x, init, forward=not reverse)
+    # What a cut keeps out of x must not enter its tangent as 0·NaN either.
+    previous = jnp.where((a == 0) & ~jnp.isfinite(previous), 0, previous)
     return x, _affine_scan(a, a_dot * previous + b_dot, init_dot, reverse)
 
 
@@ -51,7 +53,12 @@ def sequential_scan(a, b, init, *, reverse: bool):
         x = jnp.where(a_t == 0, b_t, a_t * x + b_t)
         return x, x
 
-    return lax.scan(step, init, (a, b), reverse=reverse)[1]
+    return lax.scan(step, init + zeros_of_a_row(a, b, dtype=b.dtype), (a, b), reverse=reverse)[1]
+
+
+def zeros_of_a_row(*arrays, dtype):
+    """Zeros of one row, varying over the arrays' mesh axes: a carry that shard_map accepts."""
+    return sum(jnp.zeros_like(x, dtype).sum(0) for x in arrays)
 
 
 def associative_scan(a, b, init, *, reverse: bool):

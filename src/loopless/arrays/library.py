@@ -114,7 +114,8 @@ _others: dict[str, Library] = {}
 def library_of(x) -> Library | None:
     """The library that `x` is an array of, or None."""
     if isinstance(x, np.ndarray):
-        return NUMPY
+        # Masks would be dropped silently, and a matrix never becomes flat.
+        return None if isinstance(x, np.ma.MaskedArray | np.matrix) else NUMPY
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return _others.get("torch") or _others.setdefault("torch", PyTorch())

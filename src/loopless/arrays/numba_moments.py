@@ -1,19 +1,11 @@
 """Mean and spread of an array in one pass, compiled by Numba. Imported on the first call only."""
 
 import numpy as np
-from numba import njit
 
-_OPTIONS = {
-    "cache": True,
-    "nogil": True,
-    "error_model": "numpy",
-    # sums may be reordered, which is what lets them use SIMD; NaN and infinity stay as they are
-    "fastmath": {"contract", "reassoc"},
-    "boundscheck": False,
-}
+from loopless.arrays.numba_jit import jit
 
 
-@njit(**_OPTIONS)
+@jit(reassociate=True)
 def normalize(x, valid, min_std, out):
     """out = (x − mean)/max(std, min_std) over valid entries, 0 elsewhere; all arrays flat.
 

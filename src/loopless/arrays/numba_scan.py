@@ -16,25 +16,19 @@ Imported on the first call only: importing Numba takes longer than most callers'
 
 import functools
 import hashlib
+from pathlib import Path
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
+
+from loopless.arrays.numba_jit import jit
 
 TILE = 1024  # columns; what a tile carries stays in the first-level cache
 LINE = 16  # elements of 4 bytes in a cache line
 NARROW = 4  # below so many columns side by side, SIMD pays less than its row overhead
-
-# Every kernel: FMA allowed, nothing that changes how NaN and infinity behave.
-OPTIONS = {
-    "cache": True,
-    "nogil": True,
-    "error_model": "numpy",
-    "fastmath": {"contract"},
-    "boundscheck": False,
-}
 
 
 @intrinsic
@@ -139,7 +133,7 @@ def fused(recipe):
         x = select(a == 0, b, a * carried + b)
         return x, select(keep, x, 0)
 
-    @njit(**OPTIONS)
+    @jit()
     def narrow(outer, steps, inner, valid, fields, ahead, outs):
         _ = digest
         carry = tile_like(outs[0])  # only its first element: of the right type, and in a register
@@ -163,7 +157,7 @@ def fused(recipe):
                 if three:
                     outs[2][i] = select(keep, values[2], 0)
 
-    @njit(**OPTIONS)
+    @jit()
     def wide(outer, steps, inner, valid, fields, ahead, outs):
         _ = digest
         carry = tile_like(outs[0])
@@ -223,7 +217,7 @@ def fused(recipe):
     return narrow, wide
 
 
-@njit(**OPTIONS)
+@jit()
 def affine(outer, steps, inner, a, b, init, out, reverse, lagged):
     """x_t = a_t·x_{t±1} + b_t, or lagged, its adjoint: y_t = b_t + a_{t∓1}·y_{t∓1}.
 
@@ -253,6 +247,13 @@ def affine(outer, steps, inner, a, b, init, out, reverse, lagged):
 
 
 def digest_of(*functions) -> str:
-    codes = [f.__code__ for f in functions]
-    text = repr([(c.co_code, c.co_consts, c.co_names) for c in codes])
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Changes with the functions' code, and with this file's, which other files compile in."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for function in functions:
+        digest.update(_fingerprint(function.__code__).encode())
+    return digest.hexdigest()
+
+
+def _fingerprint(code) -> str:
+    constants = [_fingerprint(c) if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
+    return repr((code.co_code, constants, code.co_names))

@@ -12,10 +12,10 @@ are those of `numba_scan`. Imported on the first call only.
 import functools
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
-from loopless.arrays.numba_scan import OPTIONS, at, digest_of, row_of, select, tile_like
+from loopless.arrays.numba_jit import jit
+from loopless.arrays.numba_scan import at, digest_of, row_of, select, tile_like
 
 WIDTH = 256  # columns walked side by side: scratch is 2·n·WIDTH numbers
 
@@ -38,7 +38,7 @@ def windowed(maps):
         keep = at(valid, i)
         return select(keep, a, 0), select(keep, b, 0), select(keep, c, 0)
 
-    @njit(**OPTIONS)
+    @jit()
     def kernel(outer, steps, inner, n, valid, fields, out, tail_a, tail_b):
         _ = digest
         head_a, head_b, whole = tile_like(out), tile_like(out), tile_like(out)

@@ -27,6 +27,8 @@ def _references(blocks: list[np.ndarray], place: int) -> int:
 # Interpreters differ in how many references a call itself holds, so the count of a block that only
 # its list refers to is measured, not assumed.
 _FREE = _references([np.empty(1, np.uint8)], 0)
+# Without the interpreter's lock a count proves nothing.
+_COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -34,11 +36,16 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     size = math.prod(shape) * dtype.itemsize
     if not SMALLEST <= size <= BYTES // 2:
         return np.empty(shape, dtype)
-    with _lock:
+    # Never waits: a fork or a signal may find the lock held by what will not go on.
+    if not _COUNTED or not _lock.acquire(blocking=False):
+        return np.empty(shape, dtype)
+    try:
         block = _take(size)
         _blocks.append(block)
         while len(_blocks) > BLOCKS or sum(b.nbytes for b in _blocks) > BYTES:
             del _blocks[0]
+    finally:
+        _lock.release()
     return block.view(dtype).reshape(shape)
 
 

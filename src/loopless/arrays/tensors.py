@@ -12,6 +12,20 @@ Function = TypeVar("Function", bound=Callable)
 _PASSED = frozenset({float, int, str, bool, type(None)})
 
 
+def is_watched(torch) -> bool:
+    """Whether anything but plain eager execution is going on: then tensors must stay tensors.
+
+    Tracing (compile, make_fx, fake tensors), functional transforms and forward-mode derivatives
+    all see operations on tensors only.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+    )
+
+
 def as_numpy_on_cpu(function: Function) -> Function:
     """`function`, called with views of the tensors where no gradient, trace or device forbids it.
 
@@ -23,12 +37,12 @@ def as_numpy_on_cpu(function: Function) -> Function:
         if args and args[0].__class__ is np.ndarray:
             return function(*args, **keywords)
         torch = sys.modules.get("torch")
-        if torch is None or torch.compiler.is_compiling():
+        if torch is None or is_watched(torch):
             return function(*args, **keywords)
-        watching = torch.is_grad_enabled()
+        gradients = torch.is_grad_enabled()
         try:
-            views = [_view(torch, x, watching) for x in args]
-            named = {name: _view(torch, x, watching) for name, x in keywords.items()}
+            views = [_view(torch, x, gradients) for x in args]
+            named = {name: _view(torch, x, gradients) for name, x in keywords.items()}
         except _StayTensor:
             views, named = None, {}
         if views is None:
@@ -45,12 +59,12 @@ class _StayTensor(Exception):
     pass
 
 
-def _view(torch, x, watching: bool):
-    if x.__class__ in _PASSED:
+def _view(torch, x, gradients: bool):
+    if x.__class__ in _PASSED or isinstance(x, np.generic):
         return x
-    if not isinstance(x, torch.Tensor):
+    if x.__class__ is not torch.Tensor and x.__class__ is not torch.nn.Parameter:
         raise _StayTensor  # libraries are mixed, or this is not about tensors at all
-    if not x.is_cpu or (watching and x.requires_grad):
+    if not x.is_cpu or (gradients and x.requires_grad):
         raise _StayTensor
     try:
         return x.numpy(force=True)  # detached if need be; also the faster spelling

@@ -9,48 +9,60 @@ import torch
 
 from loopless.arrays import numpy_fused, scan
 from loopless.arrays.library import NUMBER, library_of
+from loopless.arrays.tensors import is_watched
 
 
 def applies(floats, numbers) -> bool:
     """Whether these tensors can take the fused road."""
-    if torch.compiler.is_compiling() or not floats[0].is_cpu:
+    if not floats[0].is_cpu or is_watched(torch):
         return False
-    if any(x.requires_grad for x in numbers if not isinstance(x, NUMBER)):
-        return False
-    try:
-        floats[0].detach().data_ptr()
-    except RuntimeError:  # inside vmap and its kin a tensor has no memory of its own
-        return False
-    return True
+    return not any(x.requires_grad for x in numbers if not isinstance(x, NUMBER))
 
 
 def estimate(recipe, dtype, axis, floats, flags, numbers, valid):
     """What `scan.estimate` gives, with a gradient."""
-    return _Fused.apply(recipe, dtype, axis, flags, numbers, valid, *floats)
+    return _Fused.apply(recipe, dtype, axis, len(floats), *floats, *flags, valid, *numbers)
 
 
 class _Fused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, recipe, dtype, axis, flags, numbers, valid, *floats):
-        ctx.call = recipe, axis, flags, numbers, valid
+    def forward(ctx, recipe, dtype, axis, count, *fields):
+        floats, rest = fields[:count], fields[count:]
+        ctx.call = recipe, axis
         ctx.dtypes = [x.dtype for x in floats]
-        return _run(recipe, dtype, axis, floats, flags, numbers, valid)
+        # Saved the official way, so that flags overwritten before backward are an error.
+        ctx.places = [k for k, x in enumerate(rest) if isinstance(x, torch.Tensor)]
+        ctx.others = [None if isinstance(x, torch.Tensor) else x for x in rest]
+        ctx.save_for_backward(*[rest[k] for k in ctx.places])
+        return _run(recipe, dtype, axis, floats, *_parted(rest))
 
     @staticmethod
     def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
-        recipe, axis, flags, numbers, valid = ctx.call
-        adjoint = recipe.adjoint
+        recipe, axis = ctx.call
+        rest = list(ctx.others)
+        for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
+            rest[place] = tensor
         dtype = gradients[0].dtype
-        if torch.is_grad_enabled():
+        out = None
+        if not torch.is_grad_enabled() and not is_watched(torch):
+            try:
+                out = _run(recipe.adjoint, dtype, axis, gradients, *_parted(rest))
+            except RuntimeError:  # batched gradients have no memory of their own
+                out = None
+        if out is None:
             library = library_of(gradients[0])
-            out = scan.composed(adjoint, library, dtype, axis, gradients, flags, numbers, valid)
-        else:
-            out = _run(adjoint, dtype, axis, gradients, flags, numbers, valid)
-        needed = ctx.needs_input_grad[6:]
-        return (None,) * 6 + tuple(
-            x.to(dtype) if wanted else None
-            for x, dtype, wanted in zip(out, ctx.dtypes, needed, strict=True)
-        )
+            out = scan.composed(recipe.adjoint, library, dtype, axis, gradients, *_parted(rest))
+        needed = ctx.needs_input_grad[4:]
+        wanted = [
+            x.to(dtype) if need else None
+            for x, dtype, need in zip(out, ctx.dtypes, needed, strict=False)
+        ]
+        return None, None, None, None, *wanted, *[None] * len(rest)
+
+
+def _parted(rest):
+    terminated, truncated, valid, *numbers = rest
+    return (terminated, truncated), tuple(numbers), valid
 
 
 def _run(recipe, dtype, axis, floats, flags, numbers, valid):
@@ -61,7 +73,7 @@ def _run(recipe, dtype, axis, floats, flags, numbers, valid):
 
     floats, numbers = [view(x) for x in floats], [view(x) for x in numbers]
     numbers = [x if isinstance(x, NUMBER) or x.ndim else x.item() for x in numbers]
-    flags = [x.numpy() for x in flags]
-    valid = None if valid is None else valid.numpy()
+    flags = [x.numpy(force=True) for x in flags]
+    valid = None if valid is None else valid.numpy(force=True)
     outs = numpy_fused.fused(recipe, floats[0].dtype, axis, floats, flags, numbers, valid)
     return tuple([torch.from_numpy(out).to(dtype) for out in outs])

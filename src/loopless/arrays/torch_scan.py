@@ -24,14 +24,17 @@ def affine_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: bo
     a and b are [outer, T, inner], init is [outer, inner]. Lagged, init is what the first row of
     the walk adds to b.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return _operator(a, b, init, reverse, lagged)
     return _Function.apply(a, b, init, reverse, lagged)  # pyright: ignore[reportReturnType]
 
 
 def _forward(a: Tensor, b: Tensor, init: Tensor, reverse: bool, lagged: bool) -> Tensor:
     if b.device.type == "cpu":
-        return _numba(a, b, init, reverse, lagged)
+        try:
+            return _numba(a, b, init, reverse, lagged)
+        except RuntimeError:  # batched gradients have no memory of their own
+            return blocked_scan(a, b, init, reverse=reverse, lagged=lagged)
     if b.device.type == "cuda" and _has_triton():
         from loopless.arrays import triton_scan
 
@@ -42,6 +45,7 @@ def _forward(a: Tensor, b: Tensor, init: Tensor, reverse: bool, lagged: bool) ->
 def _setup_context(ctx, inputs, output) -> None:
     a, _, init, ctx.reverse, ctx.lagged = inputs
     ctx.save_for_backward(a, init, output)
+    ctx.save_for_forward(a, init, output)
 
 
 def _backward(ctx, x_bar):
@@ -61,6 +65,19 @@ def _backward(ctx, x_bar):
     return a_bar, y, init_bar, None, None
 
 
+def _jvp(ctx, a_dot, b_dot, init_dot, _reverse, _lagged):
+    """The tangent of a scan is the same scan, of other coefficients."""
+    a, init, x = ctx.saved_tensors
+    reverse, lagged = ctx.reverse, ctx.lagged
+    b_dot = torch.zeros_like(x) if b_dot is None else b_dot
+    if a_dot is not None and lagged:
+        b_dot = b_dot + _shift(a_dot * x, torch.zeros_like(init), forward=not reverse)
+    elif a_dot is not None:
+        b_dot = b_dot + a_dot * _shift(x, init, forward=not reverse)
+    init_dot = torch.zeros_like(init) if init_dot is None else init_dot
+    return affine_scan(a, b_dot, init_dot, reverse=reverse, lagged=lagged)
+
+
 def _vmap(info, in_dims, a, b, init, reverse, lagged):
     size = info.batch_size
     a, b, init = (
@@ -77,6 +94,7 @@ class _Function(torch.autograd.Function):
     forward = staticmethod(_forward)
     setup_context = staticmethod(_setup_context)
     backward = staticmethod(_backward)  # pyright: ignore[reportAssignmentType]
+    jvp = staticmethod(_jvp)  # pyright: ignore[reportAssignmentType]
     vmap = staticmethod(_vmap)  # pyright: ignore[reportAssignmentType]
 
 
@@ -118,23 +136,24 @@ def blocked_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: b
     if lagged:
         a = _shift(a, torch.ones_like(init), forward=True)
     steps = b.shape[1]
-    if steps <= BLOCK:
+    if steps <= max(BLOCK, 2):  # blocks of one would never get fewer
         products, sums = _doubling(a, b)
         return sums + torch.where(products == 0, 0, products * init.unsqueeze(1))
-    blocks = -(-steps // BLOCK)
-    padding = blocks * BLOCK - steps
+    width = max(BLOCK, 2)
+    blocks = -(-steps // width)
+    padding = blocks * width - steps
     a = torch.nn.functional.pad(a, (0, 0, 0, padding), value=1.0)
     b = torch.nn.functional.pad(b, (0, 0, 0, padding))
     outer, _, inner = b.shape
     products, sums = _doubling(
-        a.reshape(outer * blocks, BLOCK, inner), b.reshape(outer * blocks, BLOCK, inner)
+        a.reshape(outer * blocks, width, inner), b.reshape(outer * blocks, width, inner)
     )
-    products = products.reshape(outer, blocks, BLOCK, inner)
-    sums = sums.reshape(outer, blocks, BLOCK, inner)
+    products = products.reshape(outer, blocks, width, inner)
+    sums = sums.reshape(outer, blocks, width, inner)
     ends = blocked_scan(products[:, :, -1], sums[:, :, -1], init, reverse=False, lagged=False)
     carries = _shift(ends, init, forward=True)
     x = sums + torch.where(products == 0, 0, products * carries.unsqueeze(2))
-    return x.reshape(outer, blocks * BLOCK, inner)[:, :steps]
+    return x.reshape(outer, blocks * width, inner)[:, :steps]
 
 
 def _doubling(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,8 @@ this kernel in Triton's interpreter, on the CPU.
 # Triton's decorator changes what a function's signature means:
 # pyright: reportArgumentType=false
 
+from contextlib import nullcontext
+
 import torch
 import triton
 import triton.language as tl
@@ -43,8 +45,10 @@ def _scan_kernel(
     CHUNK: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    outer = tl.program_id(0).to(tl.int64)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    # Tiles of columns and outer rows on one axis of the grid: the others are limited to 65,535.
+    tiles = tl.cdiv(inner, COLUMNS)
+    outer = (tl.program_id(0) // tiles).to(tl.int64)
+    columns = (tl.program_id(0) % tiles) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < inner
     rows = tl.arange(0, CHUNK)
     carry = tl.load(init_ptr + outer * inner + columns, mask=inside, other=0.0)
@@ -82,18 +86,20 @@ def affine_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: bo
         return out
     chunk = min(CHUNK, triton.next_power_of_2(steps))
     columns = min(COLUMNS, triton.next_power_of_2(inner))
-    _scan_kernel[(outer, triton.cdiv(inner, columns))](
-        a,
-        b,
-        init.contiguous(),
-        out,
-        steps,
-        inner,
-        *a.stride(),
-        *b.stride(),
-        REVERSE=reverse,
-        LAGGED=lagged,
-        CHUNK=chunk,
-        COLUMNS=columns,
-    )
+    # Triton launches on the current device, which need not be the tensors'.
+    with torch.cuda.device(b.device) if b.is_cuda else nullcontext():
+        _scan_kernel[(outer * triton.cdiv(inner, columns),)](
+            a,
+            b,
+            init.contiguous(),
+            out,
+            steps,
+            inner,
+            *a.stride(),
+            *b.stride(),
+            REVERSE=reverse,
+            LAGGED=lagged,
+            CHUNK=chunk,
+            COLUMNS=columns,
+        )
     return out

@@ -40,7 +40,8 @@ def rendered(result: Result) -> str:
     lines += ["", _line(["case", "target", "measured", ""]), _line(["---", "---", "--:", "---"])]
     for row in result.measurements:
         for target in row.targets:
-            verdict = {True: "met", False: "**missed**", None: "stated"}[target.met]
+            unjudged = "not measured" if target.measured is None else "stated"
+            verdict = {True: "met", False: "**missed**", None: unjudged}[target.met]
             where = f"{row.contender}, {row.steps}×{row.envs}"
             lines.append(_line([where, target.target, measured(target), verdict]))
     day, commit = machine["date"][:10], machine["commit"]["id"][:9]

@@ -1,5 +1,7 @@
 """Standardisation of advantages. Loop twin: `reference.normalize.normalize`."""
 
+import numpy as np
+
 from loopless.arrays import checks, numpy_fused, outputs
 from loopless.arrays.library import NUMBER, NUMPY
 from loopless.arrays.tensors import as_numpy_on_cpu
@@ -20,7 +22,9 @@ def normalize(x, valid=None, *, min_std=1e-8):
     """
     function = "normalize"
     library, dtype = checks.floats(function, ("x",), (x,))
-    if not isinstance(min_std, NUMBER):
+    if isinstance(min_std, np.number):
+        min_std = min_std.item()
+    if isinstance(min_std, bool) or not isinstance(min_std, NUMBER):
         raise TypeError(f"{function}: min_std is a {type(min_std).__name__}; it must be a number.")
     if not min_std > 0:
         raise ValueError(f"{function}: min_std must be positive; received {min_std}.")
@@ -52,10 +56,13 @@ def normalize(x, valid=None, *, min_std=1e-8):
     centred = difference - difference.sum() / count
     if valid is not None:
         centred = xp.where(valid, centred, 0)
-    variance = (centred * centred).sum() / count
+    # In units of the largest difference, so that no square overflows; 1 if there is none.
+    largest = abs(centred).max()
+    unit = xp.where(largest == 0, 1, largest)
+    variance = ((centred / unit) ** 2).sum() / count
     # Kept off 0 inside the root, whose derivative there is infinite; NaN passes every `where`.
     smallest = xp.finfo(wide.dtype).tiny
-    deviation = xp.sqrt(xp.where(variance < smallest, smallest, variance))
+    deviation = unit * xp.sqrt(xp.where(variance < smallest, smallest, variance))
     floor = max(min_std, smallest)
     out = centred / xp.where(deviation < floor, floor, deviation)
     if valid is not None:

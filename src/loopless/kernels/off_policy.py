@@ -8,7 +8,8 @@ from loopless.arrays.recipe import Recipe
 from loopless.arrays.tensors import as_numpy_on_cpu
 from loopless.kernels.returns import check
 
-_LARGEST_LOG = 80.0  # exp stays finite in float32, so that 0·∞ cannot arise where a clip follows
+# exp stays finite in each precision, so that 0·∞ cannot arise where a clip follows
+_LARGEST_LOG = {4: 88.0, 8: 709.0}
 
 
 @as_numpy_on_cpu
@@ -67,8 +68,11 @@ def _vtrace_coefficients(
     where, last, ratios, rewards, values, next_values, terminated, truncated,
     gamma, lambda_, leak, clip_rho, clip_c, clip_pg_rho, values_ahead,
 ):  # fmt: skip
-    rho = where(ratios > clip_rho, clip_rho + leak * (ratios - clip_rho), ratios)
-    c = where(ratios > clip_c, clip_c + leak * (ratios - clip_c), ratios)
+    # min(clip, ρ) and a share of what it cut off, apart: a clip may be infinite
+    rho = where(ratios > clip_rho, clip_rho, ratios)
+    rho = rho + leak * where(ratios > clip_rho, ratios - clip_rho, 0)
+    c = where(ratios > clip_c, clip_c, ratios)
+    c = c + leak * where(ratios > clip_c, ratios - clip_c, 0)
     delta = rewards + gamma * where(terminated, 0, next_values) - values
     return where(terminated | truncated, 0, gamma * lambda_ * c), rho * delta
 
@@ -77,7 +81,8 @@ def _vtrace_readout(
     where, last, x, x_next, ratios, rewards, values, next_values, terminated, truncated,
     gamma, lambda_, leak, clip_rho, clip_c, clip_pg_rho, values_ahead,
 ):  # fmt: skip
-    rho = where(ratios > clip_pg_rho, clip_pg_rho + leak * (ratios - clip_pg_rho), ratios)
+    rho = where(ratios > clip_pg_rho, clip_pg_rho, ratios)
+    rho = rho + leak * where(ratios > clip_pg_rho, ratios - clip_pg_rho, 0)
     successor = where(truncated | last, next_values, x_next + values_ahead)
     return rho * (rewards + gamma * where(terminated, 0, successor) - values), x + values
 
@@ -172,4 +177,4 @@ def _ratios(library, dtype, logs, valid):
     logs = library.cast(logs, library.wide(dtype))
     if valid is not None:
         logs = xp.where(valid, logs, 0)
-    return xp.exp(library.at_most(logs, _LARGEST_LOG))
+    return xp.exp(library.at_most(logs, _LARGEST_LOG[logs.dtype.itemsize]))

@@ -232,8 +232,10 @@ def upgo(
 def _upgo_coefficients(
     where, last, rewards, values, next_values, terminated, truncated, wins, gamma, wins_ahead
 ):
-    a = where(terminated | truncated | last, 0, where(wins_ahead, gamma, 0))
-    return a, rewards + (gamma - a) * where(terminated, 0, next_values)
+    end = terminated | truncated | last
+    a = where(end, 0, where(wins_ahead, gamma, 0))
+    unread = where(end, terminated, wins_ahead)
+    return a, rewards + gamma * where(unread, 0, next_values)
 
 
 def _upgo_readout(

@@ -33,7 +33,8 @@ def successor_values(
 
     same_step: an ended episode's row is followed by the next one's first, so that a truncated row
     needs V(final observation) from `final_values` [T, ...], which is read nowhere else. Without it
-    a truncated row is an error in NumPy and NaN elsewhere. Every row is valid. (Gymnasium's
+    a truncated row is an error where values can be looked at (NumPy arrays, tensors on the CPU
+    that need no gradient) and NaN elsewhere. Every row is valid. (Gymnasium's
     SAME_STEP, and DISABLED with a masked reset.)
 
     next_step: the row after an end holds the final observation and a reset; its action was

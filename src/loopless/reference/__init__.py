@@ -1,6 +1,6 @@
 """The loop twins of the kernels: plain Python, one element at a time, the truth to test by."""
 
-from loopless.reference import esper
+from loopless.reference import episodic, esper, replay
 from loopless.reference.normalize import normalize
 from loopless.reference.off_policy import retrace, vtrace
 from loopless.reference.returns import (
@@ -19,12 +19,14 @@ __all__ = [
     "affine_scan",
     "affine_scan_gradients",
     "discounted_returns",
+    "episodic",
     "esper",
     "gae",
     "gae_forward",
     "lambda_returns",
     "n_step_returns",
     "normalize",
+    "replay",
     "retrace",
     "successor_values",
     "token_gae",

@@ -108,7 +108,8 @@ def drops_small_terms(
     """Drops terms below 1e-7: a convolution whose geometric filter is cut off."""
     end = terminated | truncated
     delta = _delta(rewards, values, next_values, terminated, gamma)
-    taps = int(np.ceil(np.log(1e-7) / np.log(gamma * lambda_)))
+    slowest = min(float(np.max(gamma * np.asarray(lambda_))), 1 - 1e-9)
+    taps = int(np.ceil(np.log(1e-7) / np.log(max(slowest, 1e-300))))
     advantages = np.zeros_like(rewards)
     window = np.ones_like(rewards)
     for k in range(min(taps, len(rewards))):

@@ -41,7 +41,12 @@ def scans_by_prefix_products(a, b, init=None, *, reverse=True, time_axis=0):
 
 def ignores_the_time_axis(a, b, init=None, *, reverse=True, time_axis=0):
     """Scans along the first axis whatever the time axis is."""
-    return reference.affine_scan(a, b, None, reverse=reverse)
+    return reference.affine_scan(a, b, init, reverse=reverse)
+
+
+def ignores_the_initial_value(a, b, init=None, *, reverse=True, time_axis=0):
+    """Starts from 0 whatever the initial value is."""
+    return reference.affine_scan(a, b, None, reverse=reverse, time_axis=time_axis)
 
 
 def lambda_returns_carry_across_truncations(
@@ -210,6 +215,7 @@ ALL = (
     ("affine_scan", composes_in_the_wrong_order),
     ("affine_scan", scans_by_prefix_products),
     ("affine_scan", ignores_the_time_axis),
+    ("affine_scan", ignores_the_initial_value),
     ("lambda_returns", lambda_returns_carry_across_truncations),
     ("lambda_returns", lambda_returns_start_from_zero),
     ("discounted_returns", discounted_returns_forget_the_bootstrap),

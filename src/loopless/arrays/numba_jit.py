@@ -1,0 +1,32 @@
+"""How every kernel is compiled: cached on disk where there is a place for it, FMA allowed."""
+
+import warnings
+
+from numba import njit
+
+
+def jit(*, reassociate: bool = False):
+    """Numba's `njit` with the options that all kernels share.
+
+    Nothing may change how NaN and infinity behave; sums may be reordered if `reassociate`.
+    """
+    options = {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": {"contract", "reassoc"} if reassociate else {"contract"},
+        "boundscheck": False,
+    }
+
+    def decorate(function):
+        try:
+            return njit(cache=True, **options)(function)
+        except RuntimeError:  # neither the package's folder nor a home can be written to
+            warnings.warn(
+                "loopless: no folder for compiled kernels can be written to, so every process "
+                "compiles its own. Set NUMBA_CACHE_DIR to one that can.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return njit(**options)(function)
+
+    return decorate

@@ -1,0 +1,139 @@
+"""The episodic buffer in plain loops: the truth that `replay.episodic` is tested by.
+
+Rows are sequences of terminal marks, one a step. `legacy_horizons` is the rule of the code that
+the buffer replaces, mistakes included, kept for comparison only. Imports the standard library
+alone. Tests: `tests/replay/test_segments.py`, `tests/replay/test_episodic_laws.py`.
+"""
+
+import math
+from collections.abc import Sequence
+
+
+def segment_ends(marks: Sequence, convention: str, valid: Sequence | None = None) -> list[bool]:
+    """Which steps of a row end a segment, from left to right.
+
+    double   the 2nd, 4th, … of each run of marks; an odd run is an error, but at the row's end
+    single   every mark
+    none     no mark
+
+    The last step always does. So do a step that is not valid, and the one before it.
+    """
+    length = len(marks)
+    ends = [False] * length
+    run = 0
+    for t in range(length):
+        if marks[t]:
+            run += 1
+            if convention == "single" or (convention == "double" and run % 2 == 0):
+                ends[t] = True
+        else:
+            if convention == "double" and run % 2 == 1:
+                raise ValueError(f"{run} marks in a row from step {t - run} on")
+            run = 0
+    for t in range(length):
+        if valid is not None and not valid[t]:
+            ends[t] = True
+            if t > 0:
+                ends[t - 1] = True
+    ends[length - 1] = True
+    return ends
+
+
+def horizons(marks: Sequence, convention: str, valid: Sequence | None = None) -> list[int]:
+    """n_t = end(t) − t, by looking ahead from each step to the first segment end."""
+    ends = segment_ends(marks, convention, valid)
+    found = []
+    for t in range(len(marks)):
+        end = t
+        while not ends[end]:
+            end += 1
+        found.append(end - t)
+    return found
+
+
+def legacy_horizons(marks: Sequence) -> list[int]:
+    """The original code's rule: to the second mark at or after t, else the first, else the end.
+
+    Right for doubly marked rows, except at a segment's final observation: from there the second
+    mark is the next episode's first, and the pair crosses a reset. There is no error for n = 0.
+    """
+    length = len(marks)
+    found = []
+    for t in range(length):
+        ahead = []
+        for s in range(t, length):
+            if marks[s]:
+                ahead.append(s)
+        if len(ahead) >= 2:
+            found.append(ahead[1] - t)
+        elif len(ahead) == 1:
+            found.append(ahead[0] - t)
+        else:
+            found.append(length - 1 - t)
+    return found
+
+
+def gap_probabilities(n: int, discount: float, max_horizon: int | None = None) -> list[float]:
+    """P(gap) for gap = 1 … n: (1−γ) γ^(gap−1) / (1−γⁿ), all alike at γ = 1."""
+    if max_horizon is not None:
+        n = min(n, max_horizon)
+    if discount == 1:
+        return [1 / n] * n
+    mass = 1 - discount**n
+    return [(1 - discount) * discount**k / mass for k in range(n)]
+
+
+def pair_probabilities(
+    rows: Sequence[Sequence[int]],
+    discount: float,
+    law: str = "episode",
+    max_horizon: int | None = None,
+    weights: Sequence[float] | None = None,
+) -> dict[tuple[int, int, int], float]:
+    """P of each (row, start, gap), given the `horizons` of each row; nothing else can be drawn.
+
+    episode      w_e / Σ w · 1 / V_e · P(gap),  V_e the number of starts in row e
+    transition   w_e / Σ w V · P(gap)
+    """
+    starts = [[t for t in range(len(row)) if row[t] >= 1] for row in rows]
+    if weights is None:
+        weights = [1.0] * len(rows)
+    total = 0.0
+    for e in range(len(rows)):
+        total += weights[e] * (1 if law == "episode" else len(starts[e]))
+    found = {}
+    for e in range(len(rows)):
+        for t in starts[e]:
+            of_start = weights[e] / total / (len(starts[e]) if law == "episode" else 1)
+            gaps = gap_probabilities(rows[e][t], discount, max_horizon)
+            for k in range(len(gaps)):
+                if of_start * gaps[k] > 0:
+                    found[e, t, k + 1] = of_start * gaps[k]
+    return found
+
+
+def search_sample(
+    rows: Sequence[Sequence], convention: str, discount: float, batch_size: int, random
+) -> list[tuple[int, int, int]]:
+    """(row, start, gap) of each item, its segment's end searched anew for each: law "episode".
+
+    `rows` are marks; `random` is a `random.Random`. The gap is the geometric distribution's
+    inverse, cut off at the segment's end.
+    """
+    found = []
+    while len(found) < batch_size:
+        row = random.randrange(len(rows))
+        marks = rows[row]
+        ahead = horizons(marks, convention)
+        starts = [t for t in range(len(marks)) if ahead[t] >= 1]
+        start = starts[random.randrange(len(starts))]
+        n = ahead[start]
+        u = random.random()
+        if discount == 0:
+            k = 0
+        elif discount == 1:
+            k = math.floor(u * n)
+        else:
+            k = math.floor(math.log1p(-u * (1 - discount**n)) / math.log(discount))
+        found.append((row, start, min(k, n - 1) + 1))
+    return found
