@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from loopless.bench import interrupts
 from loopless.bench.process import isolate
 from loopless.bench.result import Result, save
 from loopless.bench.suites import Options, Suite, check_name, load
@@ -37,6 +38,7 @@ def bench(
     )
     try:
         isolate(options.threads)
+        interrupts.install()
         load_suite(options.suite)(options, result, say)
     except KeyboardInterrupt:
         result.interrupted = True

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from loopless.bench import interrupts
+
 Clock = Callable[[], float]
 
 
@@ -107,6 +109,7 @@ class Race:
             for lane in lanes[first:] + lanes[:first]:
                 if not _has_turn(lane.planned, number, rounds):
                     continue
+                interrupts.check()
                 self._between()
                 if lane.warm:
                     lane.call()
