@@ -10,6 +10,7 @@ import re
 import sys
 from pathlib import Path
 
+from loopless.bench.ours import FLOOR, NUMPY, TORCH
 from loopless.bench.result import Measurement, Result, load
 from loopless.bench.table import duration, measured
 
@@ -44,10 +45,23 @@ def rendered(result: Result) -> str:
             verdict = {True: "met", False: "**missed**", None: unjudged}[target.met]
             where = f"{row.contender}, {row.steps}×{row.envs}"
             lines.append(_line([where, target.target, measured(target), verdict]))
+    lines += ["", *_warm_ratios(result)]
     day, commit = machine["date"][:10], machine["commit"]["id"][:9]
     threads = result.settings["threads"]
     lines += ["", f"{machine['cpu']}, {threads} thread, {day}, commit {commit}."]
     return "\n".join(lines) + "\n"
+
+
+def _warm_ratios(result: Result) -> list[str]:
+    """The same ratio to the floor as is judged on cold caches, from the table's warm times."""
+    judged = {row.shape for row in _section(result, "floor")}
+    times = {(row.shape, row.contender): row.value for row in _section(result, "shapes")}
+    parts = []
+    for (shape, name), value in times.items():
+        floor = times.get((shape, FLOOR))
+        if shape in judged and name in (NUMPY, TORCH) and value and floor:
+            parts.append(f"{name}, {shape[0]}×{shape[1]}: {value / floor:.2f}")
+    return [f"Warm, as in the table, × the floor (not judged): {'; '.join(parts)}."]
 
 
 def _section(result: Result, name: str) -> list[Measurement]:
