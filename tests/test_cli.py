@@ -23,7 +23,7 @@ def run_fake(tmp_path, suite, **options):
 
 
 def one_row(result, status="ok"):
-    row = Measurement("shapes", 2, 3, "ours", "loopless", "ours", value=1.0, status=status)
+    row = Measurement("shapes", "2×3", "ours", "loopless", "ours", value=1.0, status=status)
     result.measurements.append(row)
 
 
@@ -61,7 +61,7 @@ def test_help_imports_no_array_library():
     ("arguments", "message"),
     [
         (("bench", "retruns"), "unknown suite 'retruns'. Did you mean 'returns'?"),
-        (("bench", "xyz"), "unknown suite 'xyz'. There is: returns."),
+        (("bench", "xyz"), "unknown suite 'xyz'. There are: returns"),
         (("bench", "--threads", "0"), "--threads is 0"),
         (("bench", "--json", "."), "--json . is a folder"),
         (("bench", "--json", "taken/result.json"), "cannot make the folder"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from loopless.bench import table
+from loopless.bench import markdown, table
 from loopless.bench.machine import describe
 from loopless.bench.result import SCHEMA, Measurement, Result, Target, load, save
 
@@ -15,8 +15,7 @@ from loopless.bench.result import SCHEMA, Measurement, Result, Target, load, sav
 def row(**changes):
     made = Measurement(
         section="shapes",
-        steps=25,
-        envs=4,
+        case="25×4",
         contender="ours",
         library="loopless",
         role="ours",
@@ -118,9 +117,35 @@ def test_table_shows_times_targets_and_reasons():
     assert "off by 3" in shown
 
 
-def test_a_narrow_screen_gets_every_shape():
-    shown = text_of(result(*(row(steps=steps) for steps in (11, 22, 33, 44))), width=50)
-    assert all(f"({steps}, 4)" in shown for steps in (11, 22, 33, 44))
+@pytest.mark.parametrize("width", [50, 500])
+def test_a_narrow_screen_gets_every_case(width):
+    cases = [f"case {number} of a long name" for number in range(4)]
+    shown = text_of(result(*(row(case=case) for case in cases)), width=width)
+    assert all(case in shown for case in cases)
+
+
+def test_markdown_has_a_column_a_case_and_says_what_is_wrong_or_missing():
+    rows = [
+        row(),
+        row(case="9×9", value=2e-3),
+        row(contender="peer", role="peer", status="disagrees"),
+        row(contender="absent", role="peer", status="unavailable", value=None),
+    ]
+    assert markdown.grid("what", markdown.by_case(rows)) == [
+        "| what | 25×4 | 9×9 |",
+        "| --- | --: | --: |",
+        "| ours | 15.0 µs | 2.00 ms |",
+        "| peer | 15.0 µs (wrong) | – |",
+        "| absent | unavailable | – |",
+    ]
+
+
+def test_markdown_lists_targets_with_their_verdicts():
+    lines = markdown.target_table([row()])
+    assert lines[2:] == [
+        "| ours, 25×4 | ≤ 12 µs | 15.00 | **missed** |",
+        "| ours, 25×4 | ≥ 2 × it | – | not measured |",
+    ]
 
 
 def test_an_empty_interrupted_result_is_shown():

@@ -23,7 +23,10 @@ PACKAGES = (
     "torchrl",
     "tianshou",
     "stable-baselines3",
+    "sbx-rl",
     "rlax",
+    "cpprb",
+    "flashbax",
 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-SCHEMA = 1
+SCHEMA = 2
 
 Role = Literal["ours", "reference", "peer", "yardstick", "floor", "proposal"]
 Status = Literal["ok", "disagrees", "unavailable", "failed", "skipped"]
@@ -25,11 +25,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One contender in one case. `value` is the median, in `unit`."""
+    """One contender in one case of a section. `value` is the median, in `unit`."""
 
     section: str
-    steps: int
-    envs: int
+    case: str
     contender: str
     library: str
     role: Role
@@ -45,10 +44,6 @@ class Measurement:
     note: str = ""
     claim: str = ""
     targets: tuple[Target, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.steps, self.envs
 
 
 @dataclass

@@ -1,4 +1,9 @@
-"""The suites that `loopless bench` knows, by name; a suite is imported when it is run."""
+"""The suites that `loopless bench` knows, by name; a suite is imported when it is run.
+
+A suite is a folder here. Its `suite.py` has `run`, which measures; its `layout.py` has `TITLES`,
+the heads of its sections, and `rendered`, its part of the README. Imports `result` and no array
+library. Tests: `tests/bench/test_bench_suites.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from loopless.bench.result import Result
 
@@ -26,7 +32,7 @@ class Options:
 Say = Callable[[str], None]
 Suite = Callable[[Options, Result, Say], None]
 
-SUITES = {"returns": "loopless.bench.returns"}
+SUITES = ("returns",)
 
 
 class UnknownSuite(ValueError):
@@ -34,7 +40,7 @@ class UnknownSuite(ValueError):
 
     def __init__(self, name: str) -> None:
         near = difflib.get_close_matches(name, SUITES, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There is: {', '.join(SUITES)}."
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(SUITES)}."
         super().__init__(f"bench: unknown suite {name!r}. {hint}")
 
 
@@ -45,4 +51,9 @@ def check_name(name: str) -> None:
 
 def load(name: str) -> Suite:
     check_name(name)
-    return import_module(SUITES[name]).run
+    return import_module(f"loopless.bench.{name}.suite").run
+
+
+def layout(name: str) -> ModuleType:
+    check_name(name)
+    return import_module(f"loopless.bench.{name}.layout")

@@ -1,4 +1,8 @@
-"""A result as tables: coloured on a terminal, plain text elsewhere."""
+"""A result as tables: coloured on a terminal, plain text elsewhere.
+
+Imports `result`, and `suites` for the titles of sections. Tests:
+`tests/bench/test_bench_result.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from loopless.bench.result import Measurement, Result, Target
+from loopless.bench.suites import layout
 
-TITLES = {
-    "shapes": "GAE, both outputs, [T, B] float32: median time, ± half the quartile range",
-    "floor": "Against the machine's streaming speed, second-level cache emptied before each call",
-    "overhead": "The whole public call, checks included",
-    "gradients": "PyTorch with gradients to rewards, values and next values",
-    "loops": "Against loops over environments and steps",
-    "proposals": "Proposals of the founding note",
-    "memory": "Peak memory beyond inputs and outputs, in arrays of that shape",
-}
 PLAIN_WIDTH = 160
 MARKS = {True: "[green]met[/]", False: "[red]missed[/]", None: "not judged"}
 
@@ -31,23 +27,23 @@ def console() -> Console:
 
 
 def show(result: Result, out: Console) -> None:
-    sections = dict.fromkeys(row.section for row in result.measurements)
-    for section in sections:
+    titles = layout(result.suite).TITLES
+    for section in dict.fromkeys(row.section for row in result.measurements):
         rows = [row for row in result.measurements if row.section == section]
-        _show_times(TITLES.get(section, section), rows, out)
+        _show_times(titles.get(section, section), rows, out)
     _show_targets(result.measurements, out)
     _show_notes(result.measurements, out)
     _show_machine(result, out)
 
 
 def _show_times(title: str, rows: Sequence[Measurement], out: Console) -> None:
-    """Contenders down, shapes across; as many shapes side by side as the screen is wide for."""
-    shapes = list(dict.fromkeys(row.shape for row in rows))
+    """Contenders down, cases across; as many cases side by side as the screen is wide for."""
+    cases = list(dict.fromkeys(row.case for row in rows))
     names = list(dict.fromkeys(row.contender for row in rows))
-    cells = {(row.contender, row.shape): cell(row) for row in rows}
+    cells = {(row.contender, row.case): cell(row) for row in rows}
     label = max(map(len, names)) + 3
-    across = max(1, (out.width - label) // 17)
-    remaining = iter(shapes)
+    across = max(1, (out.width - label) // max(17, *(len(case) + 3 for case in cases)))
+    remaining = iter(cases)
     claims = {row.contender: row.claim for row in rows}
     out.print(title, style="bold", highlight=False, markup=False)
     while part := list(islice(remaining, across)):
@@ -55,11 +51,11 @@ def _show_times(title: str, rows: Sequence[Measurement], out: Console) -> None:
         table.add_column("", no_wrap=True)
         if any(claims.values()):
             table.add_column("claimed")
-        for shape in part:
-            table.add_column(f"({shape[0]}, {shape[1]})", justify="right", no_wrap=True)
+        for case in part:
+            table.add_column(case, justify="right", no_wrap=True)
         for name in names:
             claimed = [claims[name]] if any(claims.values()) else []
-            table.add_row(name, *claimed, *(cells.get((name, shape), "") for shape in part))
+            table.add_row(name, *claimed, *(cells.get((name, case), "") for case in part))
         out.print(table, "")
 
 
@@ -86,12 +82,12 @@ def _show_targets(rows: Sequence[Measurement], out: Console) -> None:
         return
     out.print("Targets", style="bold")
     table = _table(out)
-    for name in ("case", "[T, B]", "contender", "target", "measured", ""):
+    for name in ("section", "case", "contender", "target", "measured", ""):
         table.add_column(name, justify="right" if name == "measured" else "left")
     for row, target in judged:
         table.add_row(
             row.section,
-            f"({row.steps}, {row.envs})",
+            row.case,
             row.contender,
             target.target,
             measured(target),
@@ -118,7 +114,7 @@ def _show_notes(rows: Sequence[Measurement], out: Console) -> None:
 
 
 def _notes(row: Measurement) -> list[str]:
-    where = f" at ({row.steps}, {row.envs})" if row.status != "unavailable" else ""
+    where = f" at {row.case}" if row.status != "unavailable" else ""
     notes = [f"{row.contender}: {row.note}"] if row.note else []
     if row.reason:
         notes.append(f"{row.contender}{where} {row.status}: {row.reason}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from loopless.bench.contender import Call, Contender
-from loopless.bench.rollout import Answers, Rollout
+from loopless.bench.returns.rollout import Answers, Rollout
 
 NUMPY = "loopless, NumPy"
 TORCH = "loopless, PyTorch"
 JAX = "loopless, JAX jit"
 FLOOR = "floor: two in-place adds"
+TOLERANCE = 2e-5
 
 
 def as_numpy(output: tuple) -> Answers:
@@ -62,16 +63,17 @@ def _floor(rollout: Rollout) -> Call:
 
 
 OURS = (
-    Contender(NUMPY, "loopless", "ours", _numpy),
-    Contender(TORCH, "loopless", "ours", _torch),
-    Contender(JAX, "loopless", "ours", _jax),
+    Contender(NUMPY, "loopless", "ours", _numpy, TOLERANCE),
+    Contender(TORCH, "loopless", "ours", _torch, TOLERANCE),
+    Contender(JAX, "loopless", "ours", _jax, TOLERANCE),
 )
 LOOP = Contender(
     "reference: env × step loop",
     "loopless",
     "reference",
     _reference,
+    TOLERANCE,
     note="plain Python, float64",
-    most_steps=200_000,
+    largest=200_000,
 )
 STREAM = Contender(FLOOR, "numpy", "floor", _floor, note="rewards and values, each added to a sum")

@@ -1,11 +1,21 @@
-"""The random rollout that every contender gets, and the answers that it has to give."""
+"""The case of this suite: a random rollout, and the answers that contenders have to give.
+
+Imports NumPy, and the reference loop for the truth. Tests:
+`tests/bench/returns/test_bench_gae_contenders.py`.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from loopless.bench.contender import Call, Contender, Verdict
+
+Shape = tuple[int, int]
 Answers = tuple[np.ndarray, np.ndarray]
 
 
@@ -41,9 +51,30 @@ class Rollout:
     def ended(self) -> np.ndarray:
         return self.terminated | self.truncated
 
+    @property
+    def label(self) -> str:
+        return label((self.steps, self.envs))
+
+    @property
+    def size(self) -> int:
+        return self.steps * self.envs
+
+    @cached_property
+    def right(self) -> Answers:
+        return right_answers(self)
+
+    def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
+        """Whether both answers are within the contender's tolerance of the truth."""
+        assert call.read is not None
+        return within(contender.tolerance, largest_error(call.read(output), self.right), "answers")
+
     def folded_rewards(self) -> np.ndarray:
         """Rewards with γ V(s') added where truncated: for peers that know only `done`."""
         return np.where(self.truncated, self.rewards + self.gamma * self.next_values, self.rewards)
+
+
+def label(shape: Shape) -> str:
+    return f"{shape[0]}×{shape[1]}"
 
 
 def random_rollout(steps: int, envs: int, *, seed: int = 0, end_rate: float = 0.01) -> Rollout:
@@ -99,3 +130,11 @@ def largest_error(found: tuple, right: tuple) -> float:
     pairs = zip(found, right, strict=True)
     errors = [np.max(np.abs(np.asarray(x, np.float64) - y)) for x, y in pairs]
     return float(np.max(errors))
+
+
+def within(tolerance: float, error: float, what: str) -> Verdict:
+    if error <= tolerance:
+        return Verdict(error=error)
+    finite = error if math.isfinite(error) else None
+    wrong = "not finite" if finite is None else f"off by up to {error:.2g}"
+    return Verdict(f"{what} are {wrong}; {tolerance:g} is allowed", finite)

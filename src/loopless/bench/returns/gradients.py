@@ -6,24 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from loopless.bench.contender import Entry
-from loopless.bench.ours import TORCH
-from loopless.bench.proposals import time_loop
+from loopless.bench.contest import Entry
 from loopless.bench.result import Measurement
-from loopless.bench.rollout import Rollout, largest_error
+from loopless.bench.returns.ours import TOLERANCE, TORCH
+from loopless.bench.returns.proposals import time_loop
+from loopless.bench.returns.rollout import Rollout, largest_error, within
 
 PLAIN = f"{TORCH}, no gradients"
 BOTH = f"{TORCH}, forward + backward"
-TOLERANCE = 2e-5
 
 
 def gradient_entries(rollout: Rollout) -> list[Entry]:
     """The call without gradients, and forward plus backward to rewards, values, next values."""
     rows = [
-        Measurement("gradients", rollout.steps, rollout.envs, name, "loopless", "ours")
-        for name in (PLAIN, BOTH)
+        Measurement("gradients", rollout.label, name, "loopless", "ours") for name in (PLAIN, BOTH)
     ]
     try:
         import torch
@@ -55,8 +51,7 @@ def gradient_entries(rollout: Rollout) -> list[Entry]:
     except Exception as problem:
         reason = f"{type(problem).__name__}: {problem}"
         return [Entry(replace(row, status="failed", reason=reason)) for row in rows]
-    checked = replace(rows[1], max_error=None if np.isnan(error) else error)
-    if not error <= TOLERANCE:
-        reason = f"gradients are off by {error:.2g}; {TOLERANCE:g} is allowed"
-        checked = replace(checked, status="disagrees", reason=reason)
+    verdict = within(TOLERANCE, error, "gradients")
+    status = "disagrees" if verdict.reason else "ok"
+    checked = replace(rows[1], status=status, reason=verdict.reason, max_error=verdict.error)
     return [Entry(rows[0], plain), Entry(checked, both)]

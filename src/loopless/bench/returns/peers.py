@@ -6,33 +6,22 @@ the values is timed with it, and its note says so.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from loopless.bench.contender import Call, Contender
-from loopless.bench.ours import as_numpy
-from loopless.bench.rollout import Answers, Rollout
+from loopless.bench.libraries import warnings_of_peers_ignored
+from loopless.bench.returns.ours import TOLERANCE, as_numpy
+from loopless.bench.returns.rollout import Answers, Rollout
 
 TIANSHOU_KERNEL = "Tianshou, bare kernel"
 LAX_SCAN = "lax.scan by hand, JAX jit"
 
 
-@contextmanager
-def _deprecations_at_import_ignored() -> Iterator[None]:
-    """Peers warn about their own dependencies when imported; that is not our caller's concern."""
-    with warnings.catch_warnings():
-        for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, UserWarning):
-            warnings.simplefilter("ignore", category)
-        yield
-
-
 def _torchrl(function: str):
     def prepare(rollout: Rollout) -> Call:
-        with _deprecations_at_import_ignored():
+        with warnings_of_peers_ignored():
             import torch
             from torchrl.objectives.value import functional
 
@@ -63,7 +52,7 @@ def _tianshou_ends(rollout: Rollout) -> np.ndarray:
 
 
 def _tianshou(rollout: Rollout) -> Call:
-    with _deprecations_at_import_ignored():
+    with warnings_of_peers_ignored():
         from tianshou.algorithm.algorithm_base import Algorithm
         from tianshou.data import Batch, ReplayBuffer
 
@@ -96,7 +85,7 @@ def _tianshou(rollout: Rollout) -> Call:
 
 
 def _tianshou_kernel(rollout: Rollout) -> Call:
-    with _deprecations_at_import_ignored():
+    with warnings_of_peers_ignored():
         from tianshou.algorithm.algorithm_base import _gae
 
     values, rewards = _flat(rollout.values), _flat(rollout.rewards)
@@ -115,7 +104,7 @@ def _tianshou_kernel(rollout: Rollout) -> Call:
 
 
 def _stable_baselines(rollout: Rollout) -> Call:
-    with _deprecations_at_import_ignored():
+    with warnings_of_peers_ignored():
         import torch
         from gymnasium import spaces
         from stable_baselines3.common.buffers import RolloutBuffer
@@ -142,7 +131,7 @@ def _stable_baselines(rollout: Rollout) -> Call:
 
 
 def _rlax(rollout: Rollout) -> Call:
-    with _deprecations_at_import_ignored():
+    with warnings_of_peers_ignored():
         import jax
         import jax.numpy as jnp
         import rlax
@@ -188,6 +177,7 @@ PEERS = (
         "torchrl",
         "peer",
         _torchrl("generalized_advantage_estimate"),
+        TOLERANCE,
         note="[B, T, 1]",
     ),
     Contender(
@@ -195,7 +185,7 @@ PEERS = (
         "torchrl",
         "peer",
         _torchrl("vec_generalized_advantage_estimate"),
-        tolerance=1e-4,  # it cuts the filter's tail below 1e-7
+        1e-4,  # it cuts the filter's tail below 1e-7
         note="[B, T, 1]",
     ),
     Contender(
@@ -203,6 +193,7 @@ PEERS = (
         "tianshou",
         "peer",
         _tianshou,
+        TOLERANCE,
         note="Algorithm.compute_episodic_return on [B·T]; float64 out; window ends flagged",
     ),
     Contender(
@@ -210,6 +201,7 @@ PEERS = (
         "tianshou",
         "peer",
         _tianshou_kernel,
+        TOLERANCE,
         note="_gae on [B·T], next values masked beforehand; the + V for returns is timed",
     ),
     Contender(
@@ -217,6 +209,7 @@ PEERS = (
         "stable-baselines3",
         "peer",
         _stable_baselines,
+        TOLERANCE,
         note="RolloutBuffer; γ V(s') folded into the rewards at truncations beforehand",
     ),
     Contender(
@@ -224,6 +217,7 @@ PEERS = (
         "rlax",
         "peer",
         _rlax,
+        TOLERANCE,
         note="knows no V(s') other than the next row's: γ V(s') folded into the rewards at "
         "truncations beforehand; the + V for returns is timed",
     ),
@@ -232,6 +226,7 @@ PEERS = (
         "jax",
         "yardstick",
         _lax_scan,
+        TOLERANCE,
         note="the recipe in the scan's body",
     ),
 )

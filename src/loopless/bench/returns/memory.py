@@ -13,7 +13,8 @@ SMALL_SHAPES = ((25, 4), (300, 1), (40, 40), (8, 700))
 
 def measure(library: str, steps: int, envs: int) -> dict[str, Any]:
     """Bytes beyond inputs and outputs, and the bytes of one float32 array [steps, envs]."""
-    command = [sys.executable, "-m", "loopless.bench.memory", library, str(steps), str(envs)]
+    module = "loopless.bench.returns.memory"
+    command = [sys.executable, "-m", module, library, str(steps), str(envs)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no output"]

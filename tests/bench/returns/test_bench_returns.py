@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from loopless.bench import memory, returns, targets
-from loopless.bench.gradients import BOTH
-from loopless.bench.ours import FLOOR, JAX, NUMPY, OURS, TORCH
-from loopless.bench.peers import LAX_SCAN, TIANSHOU_KERNEL
+from loopless.bench.contest import Contest
 from loopless.bench.result import Measurement, Result, load, save
+from loopless.bench.returns import memory, promises, suite
+from loopless.bench.returns.gradients import BOTH
+from loopless.bench.returns.ours import FLOOR, JAX, NUMPY, OURS, TORCH
+from loopless.bench.returns.peers import LAX_SCAN, TIANSHOU_KERNEL
+from loopless.bench.returns.rollout import label, random_rollout
 from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
 
@@ -20,7 +22,7 @@ def times(shape, **seconds):
     roles = {"numpy": "ours", "jax": "ours", "tianshou": "peer", "scan": "yardstick"}
     names["floor"], roles["floor"] = FLOOR, "floor"
     return [
-        Measurement("shapes", *shape, names[key], "some", roles[key], value=value)
+        Measurement("shapes", label(shape), names[key], "some", roles[key], value=value)
         for key, value in seconds.items()
     ]
 
@@ -34,18 +36,19 @@ def test_a_tiny_run_measures_every_section_and_survives_json(tmp_path):
     result = Result("returns", {"threads": 1})
     options = Options(peers=False)
     said = []
-    returns.measure_shapes([(7, 3)], options, SHORT, result, said.append)
-    returns.measure_overhead(SHORT, result, said.append)
-    returns.measure_gradients((7, 3), SHORT, result, said.append)
-    returns.measure_loops([(5, 3)], options, SHORT, result, said.append)
-    returns.measure_proposals([(7, 3)], SHORT, result, said.append)
+    contest = Contest(result, SHORT, said.append)
+    suite.measure_shapes([(7, 3)], options, contest)
+    suite.measure_overhead(contest)
+    suite.measure_gradients((7, 3), contest)
+    suite.measure_loops([(5, 3)], options, contest)
+    suite.measure_proposals([(7, 3)], contest)
     sections = {row.section for row in result.measurements}
     assert sections == {"shapes", "overhead", "gradients", "loops", "proposals"}
     ours = [row for row in result.measurements if row.role == "ours"]
     assert {row.status for row in ours} == {"ok"}
     assert all(row.value is not None for row in ours)
     assert not result.ours_is_wrong
-    assert said[0] == "shapes at (7, 3)"
+    assert said[0] == "shapes: 7×3"
     save(result, tmp_path / "returns.json")
     assert load(tmp_path / "returns.json") == result
 
@@ -56,7 +59,7 @@ def test_gradients_are_checked(monkeypatch):
     right = ll.gae
     monkeypatch.setattr(ll, "gae", lambda r, *rest, **more: right(r * 2, *rest, **more))
     result = Result("returns", {})
-    returns.measure_gradients((7, 3), SHORT, result, lambda _: None)
+    suite.measure_gradients((7, 3), Contest(result, SHORT, lambda _: None))
     (row,) = [row for row in result.measurements if row.contender == BOTH]
     assert row.status == "disagrees"
     assert result.ours_is_wrong
@@ -69,7 +72,7 @@ def test_our_wrong_answer_makes_the_run_wrong(monkeypatch):
     monkeypatch.setattr(ll, "gae", lambda r, *rest, **more: right(r + 1, *rest, **more))
     result = Result("returns", {})
     ours = [contender for contender in OURS if contender.name == NUMPY]
-    returns.contest("shapes", (7, 3), ours, SHORT, result, lambda _: None, targets.judge_shape)
+    Contest(result, SHORT, lambda _: None).run("shapes", random_rollout(7, 3), ours)
     assert result.ours_is_wrong
 
 
@@ -88,41 +91,45 @@ def test_memory_of_a_broken_process_gives_its_last_line():
     ("ours", "met"), [(1.0, [True, True]), (1.2, [True, False]), (2.5, [False, False])]
 )
 def test_targets_of_a_large_shape(ours, met):
-    rows = targets.judge_shape(times((128, 1024), numpy=ours, tianshou=9.0, scan=2.2, floor=0.5))
+    rows = promises.judge_shape(
+        (128, 1024), times((128, 1024), numpy=ours, tianshou=9.0, scan=2.2, floor=0.5)
+    )
     assert verdicts(rows, NUMPY) == met
 
 
 @pytest.mark.parametrize(("ours", "met"), [(1.2, [True]), (1.3, [False])])
 def test_target_of_streaming_is_the_floor(ours, met):
-    rows = targets.judge_floor(times((128, 1024), numpy=ours, floor=0.5))
+    rows = promises.judge_floor(times((128, 1024), numpy=ours, floor=0.5))
     assert verdicts(rows, NUMPY) == met
 
 
 @pytest.mark.parametrize(("ours", "met"), [(1.9, [True]), (2.1, [False])])
 def test_target_of_one_long_chain_is_the_bare_kernel(ours, met):
-    rows = targets.judge_shape(times((2048, 1), numpy=ours, tianshou=1.0, scan=0.5, floor=0.1))
+    rows = promises.judge_shape(
+        (2048, 1), times((2048, 1), numpy=ours, tianshou=1.0, scan=0.5, floor=0.1)
+    )
     assert verdicts(rows, NUMPY) == met
 
 
 @pytest.mark.parametrize(("ours", "met"), [(1.09, [True]), (1.11, [False])])
 def test_target_of_jax_is_the_scan_by_hand(ours, met):
-    assert verdicts(targets.judge_shape(times((25, 4), jax=ours, scan=1.0)), JAX) == met
+    assert verdicts(promises.judge_shape((25, 4), times((25, 4), jax=ours, scan=1.0)), JAX) == met
 
 
 def test_targets_without_peers_are_not_judged():
-    rows = targets.judge_shape(times((128, 64), numpy=1.0))
+    rows = promises.judge_shape((128, 64), times((128, 64), numpy=1.0))
     assert verdicts(rows, NUMPY) == [None]
 
 
 def test_a_peer_with_wrong_answers_does_not_count():
     rows = times((128, 64), numpy=2.0, scan=1.0)
     rows[1] = replace(rows[1], status="disagrees")
-    assert verdicts(targets.judge_shape(rows), NUMPY) == [None]
+    assert verdicts(promises.judge_shape((128, 64), rows), NUMPY) == [None]
 
 
 def test_loop_ratio_is_promised_at_64_by_512_and_stated_elsewhere():
     for shape, met in (((512, 64), True), ((25, 16), None)):
-        loop = Measurement("loops", *shape, "loop", "some", "reference", value=150.0)
-        ours = Measurement("loops", *shape, TORCH, "loopless", "ours", value=1.0)
-        (target,) = targets.judge_loops([ours, loop])[0].targets
+        loop = Measurement("loops", label(shape), "loop", "some", "reference", value=150.0)
+        ours = Measurement("loops", label(shape), TORCH, "loopless", "ours", value=1.0)
+        (target,) = promises.judge_loops(shape, [ours, loop])[0].targets
         assert (target.measured, target.met) == (150.0, met)

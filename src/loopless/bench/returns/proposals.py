@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable
 
 from loopless.bench.contender import Call, Contender
-from loopless.bench.ours import as_numpy
-from loopless.bench.rollout import Rollout
+from loopless.bench.returns.ours import TOLERANCE, as_numpy
+from loopless.bench.returns.rollout import Rollout
 
 
 def env_step_loop(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
@@ -111,8 +111,9 @@ ENV_STEP_LOOP = Contender(
     "torch",
     "reference",
     in_torch(env_step_loop),
+    TOLERANCE,
     note="a dozen scalar tensor operations per step",
-    most_steps=40_000,
+    largest=40_000,
 )
 
 PROPOSALS = (
@@ -121,6 +122,7 @@ PROPOSALS = (
         "torch",
         "proposal",
         in_torch(as_ticketed),
+        TOLERANCE,
         claim="replaces the env × step loop, same answers",
         note="truncation taken for termination, last row bootstraps from its own value",
     ),
@@ -129,6 +131,7 @@ PROPOSALS = (
         "torch",
         "proposal",
         in_torch(time_loop),
+        TOLERANCE,
         claim="T tensor operations instead of T × B × 12",
     ),
     Contender(
@@ -136,6 +139,7 @@ PROPOSALS = (
         "torch",
         "proposal",
         in_torch(doubling),
+        TOLERANCE,
         claim="log₂ T passes: the real parallelism",
     ),
     Contender(
@@ -143,6 +147,7 @@ PROPOSALS = (
         "torch",
         "proposal",
         in_torch(exp_cumsum),
+        TOLERANCE,
         claim="no loop at all: one cumsum, same answers",
         note="answers go wrong after a few ends, and without any from T ≈ "
         f"{exact_until(0.99, 0.95):,} in float32",

@@ -1,0 +1,1 @@
+"""The suite `returns`: GAE against its loop, its peers and its promises."""
