@@ -74,6 +74,11 @@ NOT_DATA = {
     "ahead",
     "zip(arrays, shapes, strict=True)",
     "zip(names, shapes, strict=True)",
+    "self.arrays",  # of a journal: one for each field, in blocks of a megabyte
+    "runs",
+    "product(runs, enumerate(self.arrays))",
+    "iter(partial(_next_record, file, flush), None)",
+    "_OPEN",
 }
 
 

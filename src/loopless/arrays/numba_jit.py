@@ -1,19 +1,21 @@
-"""How every kernel is compiled: cached on disk where there is a place for it, FMA allowed."""
+"""How every kernel is compiled: cached on disk where there is a place for it."""
 
 import warnings
 
 from numba import njit
 
 
-def jit(*, reassociate: bool = False):
+def jit(*, contract: bool = True, reassociate: bool = False):
     """Numba's `njit` with the options that all kernels share.
 
-    Nothing may change how NaN and infinity behave; sums may be reordered if `reassociate`.
+    Nothing may change how NaN and infinity behave. A product and a sum may `contract` to one
+    instruction with one rounding; sums may be reordered if `reassociate`.
     """
+    allowed = {name for name, on in (("contract", contract), ("reassoc", reassociate)) if on}
     options = {
         "nogil": True,
         "error_model": "numpy",
-        "fastmath": {"contract", "reassoc"} if reassociate else {"contract"},
+        "fastmath": allowed or False,
         "boundscheck": False,
     }
 

@@ -44,18 +44,18 @@ def write(path, kind: str, settings: Mapping[str, Any], state: Mapping[str, Any]
     try:
         text = json.dumps(manifest)
         save_file(flat, staged, {KEY: text, CHECK: hashlib.sha256(text.encode()).hexdigest()})
-        _flush(staged)
+        synchronize(staged)
         os.replace(staged, target)
     finally:
         staged.unlink(missing_ok=True)
-    _flush(target.parent)
+    synchronize(target.parent)
 
 
-def read(path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def read(path, kind: str, where: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings and the state of a buffer of this `kind`; ValueError if the file is broken."""
     from safetensors import SafetensorError, safe_open
 
-    where = f"{kind}.load"
+    where = where or f"{kind}.load"
     if not Path(path).is_file():
         raise FileNotFoundError(f"{where}: there is no file {path}.")
     try:
@@ -93,7 +93,7 @@ def _digest(array: np.ndarray) -> str:
     return hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
 
 
-def _flush(path: Path) -> None:
+def synchronize(path: Path) -> None:
     """Have the disk hold a file, or a folder's names."""
     handle = os.open(path, os.O_RDONLY)
     try:

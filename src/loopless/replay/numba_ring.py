@@ -10,13 +10,12 @@ serves every declaration. Imported on first use only, because Numba's import is 
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportPrivateImportUsage=false
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from loopless.arrays.numba_jit import jit
 from loopless.replay.numba_random import below, bits
-
-OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "boundscheck": False}
 
 
 @intrinsic
@@ -33,7 +32,7 @@ def copy_bytes(typing_context, target, i, source, j, width):
     return types.void(target, i, source, j, width), codegen
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def gather(target, start, source, stride, offset, width, indices):
     """Copy `width` bytes at `offset` of each row `indices[k]` to target[start + k·width]."""
     n, start = np.uint64(indices.size), np.uint64(start)
@@ -60,7 +59,7 @@ def gather(target, start, source, stride, offset, width, indices):
             copy_bytes(target, start + k * size, source, row, size)
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def gather_all(arena, count, rows, stride, table):
     """Gather the small fields of `count` rows into `arena`.
 
@@ -73,7 +72,7 @@ def gather_all(arena, count, rows, stride, table):
         gather(arena, table[f, 2], rows, stride, table[f, 0], table[f, 1], indices)
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def draw(random, size, head, capacity, batch, newest, indices):
     """Uniform `indices` of `size` rows; the last `newest` of each batch are the newest rows."""
     key, counter, n = random[0], random[1], np.uint64(indices.size)
@@ -86,14 +85,14 @@ def draw(random, size, head, capacity, batch, newest, indices):
                 indices[end - age] = (head - age + capacity) % capacity
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def sample(random, size, head, capacity, batch, newest, arena, count, rows, stride, table):
     """`draw` and `gather_all` in one call."""
     draw(random, size, head, capacity, batch, newest, arena[: count * 8].view(np.int64))
     gather_all(arena, count, rows, stride, table)
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def walk(indices, last, sums, discounts, rewards, terminated, truncated, head, envs, steps, gamma):
     """R = Σ_{k<h} γ^k r_k and γ^h over the window of up to `steps` rows from each index.
 

@@ -9,12 +9,12 @@ imports `numba_ring`. Twin: `reference/replay.py`. Tests: `tests/replay/test_suc
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportPrivateImportUsage=false
 
 import numpy as np
-from numba import njit
 
-from loopless.replay.numba_ring import OPTIONS, copy_bytes
+from loopless.arrays.numba_jit import jit
+from loopless.replay.numba_ring import copy_bytes
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def compare(same, aside, width, place, first, older, envs, nexts, observations):
     """Clear `same` where row k is not what the row before it in its stream said would follow.
 
@@ -33,7 +33,7 @@ def compare(same, aside, width, place, first, older, envs, nexts, observations):
                     break
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def unfollowed(same, envs):
     """Which rows are followed by none of these, or by one that is not the `same`."""
     wanted = np.ones(same.size, np.bool_)
@@ -42,7 +42,7 @@ def unfollowed(same, envs):
     return wanted
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def exchange(same, wanted, place, free, left, first, envs):
     """Free the places no longer needed, take those `wanted`; how many are left free."""
     for k in range(min(envs, same.size)):
@@ -64,7 +64,7 @@ def exchange(same, wanted, place, free, left, first, envs):
     return left
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def put(aside, width, wanted, place, first, rows):
     """Write the rows that are `wanted` to their places."""
     size = np.uint64(width)
@@ -74,7 +74,7 @@ def put(aside, width, wanted, place, first, rows):
             copy_bytes(aside, to, rows, np.uint64(k) * size, size)
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def gather(target, aside, width, place, envs, source, stride, offset, indices):
     """Copy the next observation of each row `indices[k]` to target[k·width]."""
     size = np.uint64(width)

@@ -3,7 +3,7 @@
 A tree of L leaves, a power of two, is a float64 array of 2L: the root at 1, the children of node
 k at 2k and 2k + 1, leaf i at L + i. Every parent is the sum of its two children as they are now,
 recomputed level by level: nothing drifts, and writing a leaf twice does no harm. Imported on
-first use only, because Numba's import is slow; imports `numba_random` and `numba_ring`. Twin:
+first use only, because Numba's import is slow; imports `numba_random`. Twin:
 `reference/replay.py`. Tests: `tests/replay/test_prioritized.py`.
 """
 
@@ -11,16 +11,15 @@ first use only, because Numba's import is slow; imports `numba_random` and `numb
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportPrivateImportUsage=false
 
 import numpy as np
-from numba import njit
 
+from loopless.arrays.numba_jit import jit
 from loopless.replay.numba_random import bits, unit
-from loopless.replay.numba_ring import OPTIONS
 
 _ONE = np.uint64(1)
 FINE, UNFILLED, NO_PRIORITY = 0, 1, 2  # what `update` says
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def fill(tree, start, count, priority):
     """Give `count` neighbouring leaves from `start` one priority."""
     first = np.uint64(tree.size // 2 + start)
@@ -33,7 +32,7 @@ def fill(tree, start, count, priority):
             tree[node] = tree[node << _ONE] + tree[(node << _ONE) + _ONE]
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def update(tree, size, indices, priorities, alpha, most, peak):
     """Set leaves to priority^alpha, the last of a duplicate winning; `peak[0]` is the running max.
 
@@ -68,7 +67,7 @@ def update(tree, size, indices, priorities, alpha, most, peak):
     return FINE, np.uint64(0)
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def descend(tree, targets, indices):
     """The leaf i with Σ_{j<i} p_j ≤ target < Σ_{j≤i} p_j, for each target; never one of priority 0.
 
@@ -91,7 +90,7 @@ def descend(tree, targets, indices):
         indices[k] = np.int64(nodes[k] - leaves)
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def draw(tree, random, batch, beta, indices, weights):
     """Stratified draws, one in each of `batch` equal parts of the sum, and their weights.
 
@@ -115,7 +114,7 @@ def draw(tree, random, batch, beta, indices, weights):
             weights[k] = np.float32((targets[k] / least) ** -beta)
 
 
-@njit(**OPTIONS)
+@jit(contract=False)
 def rebuild(tree, priorities):
     """Take over the priorities of the first leaves; the others are 0."""
     leaves = np.uint64(tree.size // 2)

@@ -4,10 +4,11 @@ Imports `transitions`; Numba on the first call. Twin: `reference/replay.py`. Tes
 `tests/replay/test_prioritized.py`.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -59,13 +60,16 @@ class PrioritizedReplayBuffer(Ring):
         gamma: float | None = None,
         envs: int = 1,
         single_copy: str | None = None,
+        storage: Literal["memory", "memmap"] = "memory",
+        path: str | os.PathLike | None = None,
     ) -> None:
         if not _is_number(alpha) or not 0 <= alpha < np.inf:
             raise ValueError(
                 f"PrioritizedReplayBuffer: alpha is a number from 0 up; received {alpha!r}."
             )
         options = {"seed": seed, "n_step": n_step, "gamma": gamma, "envs": envs}
-        super().__init__(capacity, fields, **options, single_copy=single_copy, beside=_tree_bytes)
+        options |= {"single_copy": single_copy, "storage": storage, "path": path}
+        super().__init__(capacity, fields, **options, beside=_tree_bytes)
         self._own["weights"] = np.dtype(np.float32)
         self._alpha = float(alpha)
         self._leaves = _leaves(self.capacity)

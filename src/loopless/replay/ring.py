@@ -4,8 +4,9 @@ Imports `refusals` and `transitions`. Twin: `reference/replay.py`. Tests:
 `tests/replay/test_ring.py`.
 """
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from loopless.replay.refusals import no_count, refuse
 from loopless.replay.transitions import Ring, kernels
@@ -26,6 +27,10 @@ class ReplayBuffer(Ring):
 
     With `single_copy="obs"`, next_obs is not stored where it is the obs of the same stream's next
     row, which halves the bytes of images. `add` and `sample` give and take the same as ever.
+
+    With `storage="memmap"` and a new folder `path`, rows lie in files there, more than memory
+    holds. `flush` makes them permanent, `close` flushes, `ReplayBuffer.open(path)` goes on from
+    the last flush, also after a crash. One process at a time writes.
     """
 
     def __init__(
@@ -38,9 +43,12 @@ class ReplayBuffer(Ring):
         gamma: float | None = None,
         envs: int = 1,
         single_copy: str | None = None,
+        storage: Literal["memory", "memmap"] = "memory",
+        path: str | os.PathLike | None = None,
     ) -> None:
         options = {"seed": seed, "n_step": n_step, "gamma": gamma, "envs": envs}
-        super().__init__(capacity, fields, **options, single_copy=single_copy)
+        options |= {"single_copy": single_copy, "storage": storage, "path": path}
+        super().__init__(capacity, fields, **options)
 
     def add(self, **transition) -> None:
         """Append one transition, or [n, ...] of them; the oldest give way.

@@ -17,6 +17,7 @@ import numpy as np
 from loopless.replay import memory
 from loopless.replay.fields import Field
 from loopless.replay.refusals import misnamed, refuse
+from loopless.replay.storage import Memory
 
 LARGE = 256  # bytes from which a field has an array of its own
 LINE = 64  # bytes in a cache line
@@ -43,14 +44,16 @@ class PackedRows:
         fields: Mapping[str, Field],
         store,
         *,
+        storage: Any = None,
         beside: Mapping[str, Field],
         elsewhere: Collection[str] = (),
     ) -> None:
-        """`beside` is what else the owner will allocate for each row.
+        """Rows lie in `storage`, memory if left out; `beside` is what else the owner keeps.
 
         Fields `elsewhere` are drawn with the others but kept by others.
         """
         self.owner, self.capacity, self.fields = owner, capacity, fields
+        self.storage = storage = storage or Memory()
         dtypes = {name: store.dtype(field.dtype) for name, field in fields.items()}
         self.widths = {
             name: math.prod(field.shape) * dtypes[name].itemsize for name, field in fields.items()
@@ -66,23 +69,21 @@ class PackedRows:
         if self.stride % LINE >= 3 * LINE // 4:  # then a row never straddles two lines
             self.stride += -self.stride % LINE
         padding = {"padding": Field((self.stride - ends[-1],), "uint8")}
-        self.nbytes = memory.bytes_that_fit(
-            owner,
-            f"{capacity:,} transitions",
-            capacity,
-            {
-                **{n: field for n, field in fields.items() if n not in elsewhere},
-                **padding,
-                **beside,
-            },
-            store,
-            "Use a smaller capacity, smaller dtypes, or single_copy if observations are images.",
-        )
-        block = np.zeros(capacity * self.stride + LINE, np.uint8)
-        first = -block.ctypes.data % LINE
-        self.packed = block[first : first + capacity * self.stride]
+        rows = {name: field for name, field in fields.items() if name not in elsewhere} | padding
+        extent, advice = f"{capacity:,} transitions", "Use a smaller capacity or smaller dtypes"
+        if storage.watched:
+            args = (owner, f"{extent}{storage.place}", capacity, rows, store, f"{advice}.")
+            self.nbytes = memory.bytes_that_fit(*args, place=storage)
+            rows, advice = {}, f"{advice}; this is what files do not hold"
+        else:
+            self.nbytes = 0
+            advice += ', single_copy if observations are images, or storage="memmap"'
+        args = (owner, extent, capacity, {**rows, **beside}, store, f"{advice}.")
+        self.nbytes += memory.bytes_that_fit(*args)
+        self.packed = storage.allocate("packed rows", capacity, self.stride)
+        number = dict(zip(fields, range(len(fields)), strict=True))  # a name may be none for a file
         self.large = {
-            name: np.zeros(capacity * width, np.uint8)
+            name: storage.allocate(f"field {number[name]}", capacity, width)
             for name, width in self.widths.items()
             if width >= LARGE and name not in elsewhere
         }
@@ -109,6 +110,15 @@ class PackedRows:
         if name in self.large:
             return self.large[name], self.widths[name], 0
         return self.packed, self.stride, self.offsets[name]
+
+    def announce(self, first: int, count: int) -> None:
+        """`count` rows from `first` on, around the ring's seam, are about to be overwritten."""
+        if self.storage.watched:
+            kept = min(count, self.capacity)
+            first = (first + count - kept) % self.capacity
+            before = min(kept, self.capacity - first)
+            self.storage.before_write(first, before)
+            self.storage.before_write(0, kept - before)
 
     def write(self, head: int, count: int | None, arrays: Mapping[str, Any]) -> None:
         """Write one row at `head`, or `count` rows from there on and around the ring's seam."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from loopless.replay import memory
 from loopless.replay.fields import Field
+from loopless.replay.refusals import refuse
 from loopless.replay.rows import PackedRows
 
 
@@ -58,6 +59,28 @@ class Successors:
     def kept(self) -> int:
         """How many rows are kept aside."""
         return self.free.size - self.left
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs: arrays and ints."""
+        aside = {f"aside/{name}": array.copy() for name, array in self.aside.items()}
+        numbers = {"place": self.place.copy(), "free": self.free.copy(), "left": self.left}
+        return numbers | aside
+
+    def restore(self, where: str, state: dict[str, Any]) -> None:
+        """Take over what `state` gave, out of a dict that holds more; it is removed there."""
+        place, free, left = state.pop("place"), state.pop("free"), state.pop("left")
+        aside = {name: state.pop(f"aside/{name}") for name, _ in self.pairs.items()}
+        sound = (
+            isinstance(left, int)
+            and _is(place, self.place.size, np.int64)
+            and _is(free, np.size(free), np.int64)
+            and 0 <= left <= len(free)
+            and all(_is(a, len(free) * self.rows.widths[n], np.uint8) for n, a in aside.items())
+            and ((place >= -1) & (place < len(free))).all()
+            and ((free[:left] >= 0) & (free[:left] < len(free))).all()
+        )
+        refuse(where, [] if sound else ["the next observations kept aside do not fit together"])
+        self.place[:], self.free, self.left, self.aside = place, free, left, aside
 
     def link(self, first: int, count: int, older: int, arrays: Mapping[str, Any]) -> None:
         """Take over the last `count` rows of `arrays`, whose slots begin with `first`.
@@ -121,3 +144,7 @@ class Successors:
                 offset,
                 indices,
             )
+
+
+def _is(array, size: int, dtype) -> bool:
+    return isinstance(array, np.ndarray) and array.shape == (size,) and array.dtype == dtype

@@ -19,6 +19,7 @@ from loopless.replay.memory import readable_bytes
 from loopless.replay.outputs import as_library, check_library
 from loopless.replay.refusals import misnamed, no_count, refuse
 from loopless.replay.rows import PackedRows, Plan, leading_shape
+from loopless.replay.storage import storage_of
 from loopless.replay.stores import NumPyStore
 from loopless.replay.successors import Successors, pair_fields
 from loopless.replay.windows import LAST, window_problems
@@ -39,7 +40,18 @@ class Ring:
     """Fields, rows, head and generator of a ring of transitions."""
 
     def __init__(
-        self, capacity, fields, *, seed, n_step, gamma, envs, single_copy, beside=None
+        self,
+        capacity,
+        fields,
+        *,
+        seed,
+        n_step,
+        gamma,
+        envs,
+        single_copy,
+        storage,
+        path,
+        beside=None,
     ) -> None:
         """`beside` maps the checked capacity to what else is allocated for each row."""
         where, store = type(self).__name__, NumPyStore()
@@ -61,7 +73,16 @@ class Ring:
         beside = {} if beside is None else beside(index(capacity))
         if pairs:
             beside["places"] = Field((), "int64")
-        rows = PackedRows(where, index(capacity), parsed, store, beside=beside, elsewhere=pairs)
+        self._storage = storage_of(where, storage, path)
+        rows = PackedRows(
+            where,
+            index(capacity),
+            parsed,
+            store,
+            storage=self._storage,
+            beside=beside,
+            elsewhere=pairs,
+        )
         self._rows, self._single_copy = rows, single_copy
         self._successors = Successors(rows, pairs, self._envs) if pairs else None
         self._head = self._size = 0
@@ -101,7 +122,7 @@ class Ring:
         fields = ", ".join(f"{name} {field}" for name, field in self._fields.items())
         return (
             f"{type(self).__name__}({self._size:,} of {self.capacity:,} transitions, "
-            f"{readable_bytes(self.nbytes)}: {fields})"
+            f"{readable_bytes(self.nbytes)}{self._storage.place}: {fields})"
         )
 
     def _append(self, given: Mapping[str, Any]) -> tuple[int, int]:
@@ -126,6 +147,7 @@ class Ring:
         )
         count = leading[0] if leading else 1
         first = self._head
+        self._rows.announce(first, count)
         if self._successors and count:
             kept = min(count, self.capacity)
             older = min(self._size, self.capacity - kept)
@@ -142,6 +164,8 @@ class Ring:
             refuse(where, problems + ([] if batches is None else no_count("batches", batches, 1)))
             batch_size, batches = index(batch_size), None if batches is None else index(batches)
         if self._size < batch_size:
+            if self._storage.closed:
+                raise RuntimeError(f"{where}: the buffer was closed. Open it again.")
             raise RuntimeError(
                 f"{where}: the buffer holds {self._size:,} transitions, fewer than "
                 f"batch_size={batch_size:,}. Add more first, or draw smaller batches."
@@ -230,6 +254,7 @@ class Ring:
         refuse(where, self._inconsistent(read), saved.UNCHANGED)
         arrays = saved.read_fields(where, state, self._fields, (read["size"],), self._store)
         size, oldest = read["size"], read["head"] if read["size"] == self.capacity else 0
+        self._rows.announce(0, self.capacity)
         if self._successors:
             fresh = Successors(self._rows, self._successors.pairs, self._envs)
             by_age = {
@@ -254,8 +279,52 @@ class Ring:
         buffer.restore(state)
         return buffer
 
+    def flush(self) -> None:
+        """Make permanent, in the files of a buffer with storage="memmap", all that it holds now.
+
+        After a crash `open` finds what the last flush left, all of it and nothing else.
+        """
+        state = self._numbers() | (self._successors.state() if self._successors else {})
+        self._storage.flush(type(self).__name__, self._settings(), state, self._size)
+
+    @classmethod
+    def open(cls, path) -> Self:
+        """The buffer in the folder `path`, as it was flushed last, generator included."""
+        from loopless.replay.memmap import MemMap
+
+        where = f"{cls.__name__}.open"
+        storage = MemMap(where, path, new=False)
+        try:
+            settings, state = storage.read(cls.__name__)
+            buffer = cls(**settings, storage=storage)
+            if buffer._successors:
+                buffer._successors.restore(where, state)
+            own, same = buffer._numbers(), ("capacity", "envs")
+            read = saved.read_numbers(where, state, own, (), same=same)
+            refuse(where, buffer._inconsistent(read))
+            storage.roll_back(read["size"])
+        except BaseException:
+            storage.close()
+            raise
+        buffer._take_over(read)
+        return buffer
+
+    def close(self) -> None:
+        """Flush a buffer with storage="memmap" and let others open it; it is not used again."""
+        if self._storage.watched and not self._storage.closed:
+            self.flush()
+            self._storage.close()
+            self._head = self._size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __getstate__(self) -> Any:
-        # Copied one by one, the views of the fields would no longer be views of the rows.
+        # Copied one by one, the views of the fields would no longer be views of the rows. A copy
+        # lies in memory, wherever its original does.
         return self._settings(), self.state()
 
     def __setstate__(self, copied: Any) -> None:
