@@ -1,0 +1,81 @@
+"""Every metric a run may log: its unit, what it means, in which picture it is drawn and how.
+
+One table: the log refuses names that are not in it, the plots read their pictures from it, and
+the documentation prints it as its glossary. Imports the standard library only.
+Tests: `tests/runs/test_metrics_log.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Style = Literal["line", "low", "high", "spread", "stack"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A row of the table.
+
+    `picture` is the name of its file under `plots/`, or None if it is not drawn. `style`: a line;
+    the low or high edge of the band around that picture's line; the half-width of a band around
+    the line before it in the table; or a layer of a stack whose sum is 1.
+    """
+
+    unit: str
+    explanation: str
+    picture: str | None = None
+    style: Style = "line"
+
+
+METRICS: dict[str, Metric] = {
+    "return_mean": Metric(
+        "reward",
+        "Mean undiscounted return of the episodes that ended since the last row.",
+        "return",
+    ),
+    "return_min": Metric("reward", "Smallest of those returns.", "return", "low"),
+    "return_max": Metric("reward", "Largest of those returns.", "return", "high"),
+    "length_mean": Metric("steps", "Mean length of those episodes.", "length"),
+    "episodes": Metric("count", "Episodes that have ended since the start of the run."),
+    "eval_return": Metric(
+        "reward",
+        "Mean return of the evaluation episodes: no exploration, environments of their own.",
+        "evaluation",
+    ),
+    "eval_return_std": Metric(
+        "reward", "Standard deviation of those returns.", "evaluation", "spread"
+    ),
+    "eval_return_min": Metric("reward", "Smallest of those returns.", "evaluation", "low"),
+    "eval_return_max": Metric("reward", "Largest of those returns.", "evaluation", "high"),
+    "eval_length_mean": Metric("steps", "Mean length of the evaluation episodes."),
+    "eval_episodes": Metric("count", "Evaluation episodes behind this row."),
+    "loss": Metric("loss", "Mean loss of the updates since the last row.", "loss"),
+    "td_error": Metric(
+        "reward", "Mean absolute difference between taken Q-values and their targets.", "td_error"
+    ),
+    "q_mean": Metric("reward", "Mean Q-value of the actions taken in the sampled steps.", "q_mean"),
+    "target_mean": Metric("reward", "Mean target of those Q-values.", "q_mean"),
+    "gradient_norm": Metric(
+        "norm", "Mean Euclidean norm of the gradient, before clipping.", "gradient_norm"
+    ),
+    "epsilon": Metric("probability", "Chance that an action is drawn at random.", "exploration"),
+    "temperature": Metric("reward", "Temperature of Boltzmann exploration.", "exploration"),
+    "beta": Metric("exponent", "Strength of the importance weights of prioritized replay."),
+    "learning_rate": Metric("rate", "Step size of the optimiser.", "learning_rate"),
+    "updates": Metric("count", "Gradient updates since the start of the run."),
+    "skipped_updates": Metric(
+        "count", "Updates left out because they were not finite, since the start of the run."
+    ),
+    "replay_size": Metric("count", "Steps held in the replay buffer."),
+    "steps_per_second": Metric(
+        "1/s", "Environment steps per second since the last row, compilation excluded.", "speed"
+    ),
+    "updates_per_second": Metric("1/s", "Gradient updates per second since the last row.", "speed"),
+    "time_env": Metric("share", "Share of the time spent in environments.", "time", "stack"),
+    "time_act": Metric("share", "Share of the time spent choosing actions.", "time", "stack"),
+    "time_learn": Metric("share", "Share of the time spent learning.", "time", "stack"),
+    "time_log": Metric(
+        "share", "Share of the time spent on metrics, checkpoints and plots.", "time", "stack"
+    ),
+    "time_other": Metric("share", "Share of the time spent on the rest.", "time", "stack"),
+    "memory_bytes": Metric("bytes", "Memory the process holds (resident set size)."),
+}

@@ -1,0 +1,199 @@
+"""The log of a run: `metrics.jsonl`, one JSON object a line, appended to and the source of plots.
+
+Lines are gathered and handed to the operating system about once a second, so that logging costs
+the training thread next to nothing; `sync` makes them durable when a checkpoint is saved. After a
+crash the last line may be torn: it is cut when the log is opened again, and readers skip it.
+Imports NumPy. Tests: `tests/runs/test_metrics_log.py`.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from loopless.runs import durable
+from loopless.runs.failures import writing
+from loopless.runs.glossary import METRICS, Metric
+
+__all__ = ["METRICS", "Metric", "MetricsLog", "columns", "read"]
+
+Kind = Literal["train", "eval"]
+
+
+class MetricsLog:
+    """Appends to `metrics.jsonl`. One process at a time: whoever holds the run's lock."""
+
+    def __init__(self, path: Path, flush_s: float = 1.0, clock: Callable[[], float] = time.time):
+        self.path, self._flush_s, self._clock = Path(path), flush_s, clock
+        self._pending = bytearray()
+        self._flushed_at = clock()
+        with writing(str(path)):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            os.ftruncate(self._file, _end_of_last_line(self._file))
+
+    def write(self, step: int, kind: Kind = "train", **values: Any) -> None:
+        """Log numbers of one step: each a number, or one number a seed."""
+        unknown = [name for name in values if name not in METRICS]
+        if unknown:
+            raise ValueError(" ".join(map(_unknown, unknown)) + " Enter new names in METRICS.")
+        self._append(step, kind, {name: _plain(name, value) for name, value in values.items()})
+
+    def event(self, step: int, event: str, message: str = "") -> None:
+        """Log something that happened: "start", "resume", "restart", "interrupt", "nan", "end"."""
+        self._append(step, "event", {"event": event, "message": message})
+
+    def flush(self) -> None:
+        """Hand what is pending to the operating system; it then outlives this process."""
+        with writing(str(self.path), kept="What was logged before is kept"):
+            while self._pending:
+                # A disk that fills up takes a part; the rest stays pending, so that no line is
+                # written twice if there is room later.
+                del self._pending[: os.write(self._file, self._pending)]
+        self._flushed_at = self._clock()
+
+    def sync(self) -> None:
+        """`flush`, and wait until the disk has it."""
+        self.flush()
+        self.sync_file()
+
+    def sync_file(self) -> None:
+        """Wait until the disk has what was flushed. Any thread may do this."""
+        with writing(str(self.path)):
+            os.fsync(self._file)
+
+    def trim_after(self, step: int) -> int:
+        """Drop the rows after `step`, which a resumed run will write again; how many they were.
+
+        A row that cannot be read is dropped too.
+        """
+        self.flush()
+        lines = self.path.read_bytes().split(b"\n")[:-1]
+        kept = [line for line in lines if (row := _row(line)) is not None and row["step"] <= step]
+        if len(kept) < len(lines):
+            with writing(str(self.path), kept="The old log is kept"):
+                durable.replace(self.path, b"".join(line + b"\n" for line in kept))
+                new = os.open(self.path, os.O_RDWR | os.O_APPEND)
+            os.close(self._file)
+            self._file = new
+        return len(lines) - len(kept)
+
+    def close(self) -> None:
+        """Flush and let go of the file; a second call does nothing."""
+        if self._file >= 0:
+            try:
+                self.flush()
+            finally:
+                os.close(self._file)
+                self._file = -1
+
+    def __enter__(self) -> "MetricsLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _append(self, step: int, kind: str, values: dict[str, Any]) -> None:
+        now = self._clock()
+        row = {"step": int(step), "time": round(now, 3), "kind": kind, **values}
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+        self._pending += text.encode("utf-8", "replace") + b"\n"
+        if not 0 <= now - self._flushed_at < self._flush_s:
+            self.flush()
+
+
+def read(path: Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
+    """All rows. A torn last line is skipped; so are broken ones, each named in `problems`."""
+    lines = Path(path).read_bytes().split(b"\n")
+    rows = []
+    for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is being written
+        row = _row(line)
+        if row is not None:
+            rows.append(row)
+        elif problems is not None:
+            problems.append(f"{path}, line {number} is no row of a log; it is left out.")
+    return rows
+
+
+def columns(rows: Iterable[dict[str, Any]], kind: str = "train") -> dict[str, np.ndarray]:
+    """Rows of one kind as arrays by name, "step" and "time" among them; NaN where there is none.
+
+    A metric with one number a seed comes as [rows, seeds], any other as [rows].
+    """
+    chosen = [row for row in rows if row["kind"] == kind]
+    names = dict.fromkeys(name for row in chosen for name in row if name in METRICS)
+    found = {name: _column([row.get(name) for row in chosen]) for name in names}
+    steps = np.array([row["step"] for row in chosen], np.int64)
+    times = np.array([row["time"] for row in chosen], np.float64)
+    return {"step": steps, "time": times} | found
+
+
+def _column(values: list[Any]) -> np.ndarray:
+    seeds = max((len(value) for value in values if isinstance(value, list)), default=0)
+    if not seeds:
+        return np.array([_number(value) for value in values], np.float64)
+    gap = [None] * seeds
+    rows = [value if isinstance(value, list) and len(value) == seeds else gap for value in values]
+    return np.array([[_number(value) for value in row] for row in rows], np.float64)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def _unknown(name: str) -> str:
+    close = get_close_matches(name, METRICS, 1)
+    hint = f' Did you mean "{close[0]}"?' if close else ""
+    return f'metrics: "{name}" is not in the table of metrics.{hint}'
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A number, or a list of numbers, as JSON has them: what is not finite becomes null."""
+    array = np.asarray(value)
+    if array.ndim > 1 or array.dtype.kind not in "iuf":
+        raise TypeError(
+            f"metrics: {name} has shape {array.shape} and dtype {array.dtype}; log a number, or "
+            f"one number a seed."
+        )
+    plain = array.tolist()
+    if isinstance(plain, list):
+        return [number if math.isfinite(number) else None for number in plain]
+    return plain if math.isfinite(plain) else None
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """The row in a line; None if there is none, whole and with its three fixed keys."""
+    try:
+        row = json.loads(line, parse_constant=_refuse)
+        fixed = type(row["step"]) is int and isinstance(row["kind"], str)
+        return row if fixed and isinstance(row["time"], int | float) else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _refuse(token: str) -> None:
+    raise ValueError(token)
+
+
+def _end_of_last_line(file: int) -> int:
+    """How many bytes of a log are whole lines."""
+    end = os.fstat(file).st_size
+    for start in _blocks_from(end):
+        block = os.pread(file, end - start, start)
+        if (found := block.rfind(b"\n")) >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _blocks_from(end: int, size: int = 1 << 16) -> Iterator[int]:
+    """Where the blocks of a file start, from the last to the first."""
+    return iter(range((max(end, 1) - 1) // size * size, -1, -size))
