@@ -1,0 +1,1 @@
+"""Networks: Equinox modules on batches, and the way a policy acts without JAX."""

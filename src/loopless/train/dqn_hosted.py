@@ -1,0 +1,248 @@
+"""DQN in hosted mode: Gymnasium environments on the host, the learner one compiled call an event.
+
+Small networks act on the host, too: no round trip to a device at any step. Imports `dqn_modes` and
+`envs`. Tests: `tests/train/test_dqn_runs.py`.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopless.envs import HostedEnvs
+from loopless.nets.numba_acting import Actor, choose, generator
+from loopless.nets.q_network import fold, plain_layers
+from loopless.runs import trees
+from loopless.runs.checkpoint import Checkpoint
+from loopless.runs.clock import Clock
+from loopless.train.dqn import (
+    LONGEST_EVALUATION,
+    Algorithm,
+    Learner,
+    Report,
+    build,
+    cut,
+    hosted_event,
+)
+from loopless.train.dqn_config import DQN
+from loopless.train.dqn_loop import hosted_event_by_loop
+from loopless.train.dqn_run import EVALUATION, Run, evaluation
+
+
+class Hosted(Run):
+    """Gymnasium environments on the host; the learner is one compiled call an event."""
+
+    def __init__(self, config: DQN) -> None:
+        self.envs = HostedEnvs(
+            config.env, config.envs, vectorization=config.vectorization, seed=config.seed
+        )
+        try:
+            super().__init__(config, build(config, self.envs.obs_space, self.envs.actions))
+        except BaseException:
+            self.envs.close()
+            raise
+        self.key = jax.random.key(config.seed)
+        for_weights, _, _ = jax.random.split(self.key, 3)
+        self.carry = jax.jit(self.algorithm.init)(for_weights)
+        self.policy = _policy(self.algorithm, self.carry[0].weights, config.seed)
+        self.judge = _policy(self.algorithm, self.carry[0].weights, config.seed)
+        self.judged: HostedEnvs | None = None
+        self.steps = config.train_every // config.envs
+        # Two blocks in turn: with overlap the learner may still read one while the other fills.
+        self.blocks = [self.envs.block(self.steps) for _ in range(2)]
+        self.fillers = self.envs.vectorization in ("native", "envpool")
+        self.pending: np.ndarray | None = None  # SARSA: the action decided on for what comes next
+        self._events = {
+            learning: jax.jit(partial(hosted_event, self.algorithm, learning), donate_argnums=0)
+            for learning in (False, True)
+        }
+        if config.update == "loop":
+            self._events[True] = hosted_event_by_loop(self.algorithm)
+
+    @property
+    def learner(self) -> Learner:
+        return self.carry[0]
+
+    def advance(self, clock: Clock) -> Mapping[str, Any]:
+        events, learning = self.schedule.after(self.event)
+        event, reports, returns, lengths = self._events[learning], [], [], []
+        for number in range(self.event, self.event + events):
+            with clock("env"):
+                block = self._collect(number, clock)
+            with clock("learn"):
+                rows = self._rows(block)
+                valid = block.valid.reshape(-1) if self.fillers else None
+                old = self.carry[0].weights
+                if self.config.overlap:
+                    self.policy.take(old)
+                args = (self.carry, rows, valid, self.key, np.int32(number))
+                self.carry, report = event(*args)
+                if not self.config.overlap:
+                    self.policy.take(self.carry[0].weights)
+                reports.append(report)
+            returns.append(block.episodes.episode_return)
+            lengths.append(block.episodes.episode_length)
+        self.event += events
+        with clock("learn"):
+            means = np.mean(np.stack([np.asarray(report) for report in reports]), 0)
+        with clock("log"):
+            return self._row(np.concatenate(returns), np.concatenate(lengths), means, learning)
+
+    def _collect(self, number: int, clock: Clock) -> Any:
+        level = float(self._level(number))
+        self.policy.explore(self.config.exploration, level)
+        before = self.envs.act_seconds
+        policy = self._ahead if self.config.sarsa else self.policy
+        block = self.envs.collect(policy, self.steps, out=self.blocks[number % 2])
+        clock.move("env", "act", self.envs.act_seconds - before)
+        return block
+
+    def _level(self, number: int) -> float:
+        config = self.config
+        share = min(1.0, number * config.train_every / max(1, config.explore_steps))
+        return config.explore_start + share * (config.explore_end - config.explore_start)
+
+    def _ahead(self, obs: np.ndarray) -> np.ndarray:
+        """SARSA: what was decided when the block before ended, then the policy."""
+        decided, self.pending = self.pending, None
+        return self.policy(obs) if decided is None else decided
+
+    def _rows(self, block: Any) -> dict[str, np.ndarray]:
+        names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
+        rows = {name: getattr(block, name) for name in names}
+        if self.config.sarsa:
+            rows["next_action"] = self._next_actions(block)
+        count = block.steps * block.envs
+        return {name: array.reshape(count, *array.shape[2:]) for name, array in rows.items()}
+
+    def _next_actions(self, block: Any) -> np.ndarray:
+        """What was done next; at ends, where nothing was, what the policy would have done."""
+        self.pending = pending = self.policy(block.last_obs).copy()
+        after = np.concatenate((block.action[1:], pending[None])).astype(np.int32)
+        ended = block.terminated | block.truncated
+        if ended.any():
+            after[ended] = self.policy(block.next_obs[ended])
+        return after
+
+    def _row(self, returns, lengths, means, learning: bool) -> dict[str, Any]:
+        self.episodes += len(returns)
+        row: dict[str, Any] = {"episodes": self.episodes}
+        if len(returns):
+            row |= {"return_mean": returns.mean(), "length_mean": lengths.mean()}
+            row |= {"return_min": returns.min(), "return_max": returns.max()}
+        ring = getattr(self.carry[1], "ring", self.carry[1])
+        row["replay_size"] = np.asarray(ring.size)
+        return row | self.describe(Report(*means) if learning else None)
+
+    def evaluate(self) -> Mapping[str, Any]:
+        config = self.config
+        if self.judged is None:
+            self.judged = HostedEnvs(config.env, config.eval_episodes, seed=config.seed)
+        self.judged.restart(config.seed + EVALUATION)
+        self.judge.take(self.carry[0].weights)
+        self.judge.explore("epsilon", 0.0)
+        return evaluation(*first_episodes(self.judged, self.judge))
+
+    def arrays(self) -> Mapping[str, Any]:
+        return trees.flatten(self._tree())
+
+    def _tree(self) -> dict[str, Any]:
+        learner, replay = self.carry
+        return {
+            "weights": {"online": learner.weights},
+            "learner": learner._replace(weights=None),
+            "replay": replay,
+            "event": np.int64(self.event),
+            "episodes": np.int64(self.episodes),
+            "policy": self.policy.random,
+        }
+
+    def restore(self, checkpoint: Checkpoint) -> str:
+        found = trees.unflatten(self._tree(), checkpoint.arrays)
+        learner = found["learner"]._replace(weights=found["weights"]["online"])
+        self.carry = learner, jax.jit(partial(cut, self.algorithm))(found["replay"])
+        self.event, self.episodes = int(found["event"]), int(found["episodes"])
+        self.policy.random[:] = found["policy"]
+        self.policy.take(learner.weights)
+        self.envs.restart(self.config.seed + self.event + 1)
+        self.pending = None
+        return "environments cannot be saved: their episodes were started anew"
+
+    def close(self) -> None:
+        self.envs.close()
+        if self.judged is not None:
+            self.judged.close()
+
+
+class _MLPPolicy(Actor):
+    """An MLP acts in compiled host code, from the learner's vector of weights."""
+
+    def __init__(self, algorithm: Algorithm, weights: jax.Array, seed: int) -> None:
+        net = algorithm.rebuild(weights)
+        self._duelling = net.value is not None
+        super().__init__(plain_layers(net), algorithm.config.activation, seed)
+
+    def take(self, weights: Any) -> None:
+        """Act with the learner's vector of weights from now on."""
+        vector = np.asarray(weights)
+        if not self._duelling:  # the vector is the layers, one after the other
+            self.weights[:] = vector
+            return
+        width, actions = int(self.sizes[-2]), int(self.sizes[-1])
+        body, head = np.split(vector, [vector.size - (width + 1) * (actions + 1)])
+        advantage, value = np.split(head, [(width + 1) * actions])
+        folded = fold(
+            advantage[: width * actions].reshape(width, actions), advantage[width * actions :],
+            value[:width].reshape(width, 1), value[width:],
+        )  # fmt: skip
+        np.concatenate([body, *(part.ravel() for part in folded)], out=self.weights)
+
+    def explore(self, kind: str, level: float) -> None:
+        self.epsilon, self.temperature = (level, 0.0) if kind == "epsilon" else (0.0, level)
+
+
+class _DevicePolicy:
+    """Any other network acts by a compiled call on the device."""
+
+    def __init__(self, algorithm: Algorithm, weights: jax.Array, seed: int) -> None:
+        self._values = jax.jit(algorithm.values)
+        self.random = generator(seed)
+        self.epsilon, self.temperature = 0.0, 0.0
+        self.take(weights)
+
+    def take(self, weights: jax.Array) -> None:
+        # A copy: the learner's own is given up to the next update.
+        self._weights = jnp.array(weights)
+
+    def explore(self, kind: str, level: float) -> None:
+        self.epsilon, self.temperature = (level, 0.0) if kind == "epsilon" else (0.0, level)
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        actions = np.empty(len(obs), np.int64)
+        values = np.asarray(self._values(self._weights, obs))
+        choose(values, self.epsilon, self.temperature, self.random, actions)
+        return actions
+
+
+def _policy(algorithm: Algorithm, weights: jax.Array, seed: int) -> Any:
+    images = algorithm.rebuild(weights).images is not None
+    return (_DevicePolicy if images else _MLPPolicy)(algorithm, weights, seed)
+
+
+def first_episodes(envs: HostedEnvs, policy: Any, steps: int = 100) -> tuple:
+    """Returns and lengths [envs] of the first episode in each environment."""
+    returns, lengths = np.full(envs.envs, np.nan), np.zeros(envs.envs, np.int64)
+    most = envs.max_steps or LONGEST_EVALUATION
+    for _ in range(-(-most // steps)):
+        episodes = envs.collect(policy, steps).episodes
+        for env, score, length in zip(
+            episodes.env, episodes.episode_return, episodes.episode_length, strict=True
+        ):
+            if np.isnan(returns[env]):
+                returns[env], lengths[env] = score, length
+        if not np.isnan(returns).any():
+            break
+    return returns, lengths
