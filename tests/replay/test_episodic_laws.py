@@ -1,74 +1,19 @@
 """What the episodic sampler draws, cell by cell: χ² over all (row, start, gap), and its mutants."""
 
+import math
 import random
 
 import numpy as np
 import pytest
+from lists_of_episodes import HORIZONS, ROWS, cells, filled, fits, likely
 from numba import njit
 
 from loopless.reference import episodic as reference
 from loopless.replay import numba_episodic
-from loopless.replay.episodic import EpisodicReplayBuffer
 
 DRAWS = 200_000
 DISCOUNTS = [0.0, 0.2, 0.9, 0.99, 1.0]
 MASK = 2**64 - 1
-ROWS = [
-    [0, 0],
-    [0, 1, 1, 0, 0],
-    [0, 0, 1, 1, 1, 1, 0, 0, 0],
-    [0, 0, 0, 0, 0, 0, 0, 0, 1],
-]
-HORIZONS = [reference.horizons(row, "double") for row in ROWS]
-
-
-def filled(rows=ROWS, convention="double", **options):
-    """A buffer of `rows`, each observation (row, step)."""
-    fields = {"obs": ((2,), np.int32)}
-    buffer = EpisodicReplayBuffer(sum(map(len, rows)), fields, terminals=convention, **options)
-    for e, row in enumerate(rows):
-        steps = np.stack([np.full(len(row), e), np.arange(len(row))], 1).astype(np.int32)
-        buffer.add_episode(obs=steps, terminals=np.array(row))
-    return buffer
-
-
-def cells(batch, later="next_obs"):
-    """How often each (row, start, gap) was drawn, read off the observations alone."""
-    here, there = batch["obs"].reshape(-1, 2), batch[later].reshape(-1, 2)
-    gaps = batch["gap"].ravel()
-    same = (there[:, 0] == here[:, 0]) & (there[:, 1] - here[:, 1] == gaps)
-    parts = here[:, 0], here[:, 1], np.where(same, gaps, 0)  # a gap of 0 is in no support
-    codes, counts = np.unique(np.ravel_multi_index(parts, (64, 64, 64)), return_counts=True)
-    names = np.stack(np.unravel_index(codes, (64, 64, 64)), 1).tolist()
-    return {tuple(name): int(count) for name, count in zip(names, counts, strict=True)}
-
-
-def likely(statistic, freedom):
-    """Whether a χ² has p ≥ 1e-4, by the cube root of Wilson and Hilferty."""
-    spread = 2 / (9 * freedom)
-    return (statistic / freedom) ** (1 / 3) <= 1 - spread + 3.719 * spread**0.5
-
-
-def fits(counts, law):
-    """No mass outside the support, and χ² on cells merged to an expectation of 5: p ≥ 1e-4."""
-    if set(counts) - set(law):
-        return False
-    draws = sum(counts.values())
-    names = sorted(law, key=lambda name: law[name])
-    observed, expected, rest = [], [], [0, 0.0]
-    for name in names:
-        rest = [rest[0] + counts.get(name, 0), rest[1] + law[name] * draws]
-        if rest[1] >= 5:
-            observed.append(rest[0])
-            expected.append(rest[1])
-            rest = [0, 0.0]
-    observed[-1] += rest[0]
-    expected[-1] += rest[1]
-    observed, expected = np.array(observed), np.array(expected)
-    assert abs(expected.sum() - draws) < 1e-6 * draws  # the law is a law
-    if len(observed) == 1:
-        return True
-    return likely(((observed - expected) ** 2 / expected).sum(), len(observed) - 1)
 
 
 @pytest.mark.parametrize("discount", DISCOUNTS)
@@ -92,19 +37,6 @@ def test_every_pair_is_as_likely_as_enumerated_under_a_cap(law, max_horizon):
     assert fits(cells(batch), reference.pair_probabilities(HORIZONS, 0.9, law, max_horizon))
 
 
-@pytest.mark.parametrize("law", ["episode", "transition"])
-@pytest.mark.parametrize("weights", [[1, 0, 2.5, 0.5], [0, 0, 3, 0], [0, 1, 1, 0]])
-def test_every_pair_is_as_likely_as_enumerated_with_weighted_rows(law, weights):
-    buffer = filled(law=law, seed=3)
-    buffer.set_row_weights(weights)
-    law_of_pairs = reference.pair_probabilities(HORIZONS, 0.9, law, weights=weights)
-    assert fits(cells(buffer.sample(DRAWS, discount=0.9)), law_of_pairs)
-    even = reference.pair_probabilities(HORIZONS, 0.9, law)
-    assert not fits(cells(buffer.sample(DRAWS, discount=0.9)), even)
-    buffer.set_row_weights(None)
-    assert fits(cells(buffer.sample(DRAWS, discount=0.9)), even)
-
-
 @pytest.mark.parametrize("discount", [0.2, 1.0])
 def test_goals_follow_the_same_law(discount):
     batch = filled(seed=4).sample_goals(1000, discount=discount, batches=200)
@@ -117,6 +49,14 @@ def test_starts_follow_the_law_of_starts(law):
     rows, counts = np.unique(batch["obs"], axis=0, return_counts=True)
     found = {(int(r), int(t), 1): int(count) for (r, t), count in zip(rows, counts, strict=True)}
     assert fits(found, reference.pair_probabilities(HORIZONS, 0.0, law))
+
+
+@pytest.mark.parametrize("law", ["episode", "transition"])
+def test_starts_are_those_of_the_pairs_that_the_same_seed_draws(law):
+    one, other = filled(law=law, seed=5), filled(law=law, seed=5)
+    for _ in range(3):  # the generator moves on alike
+        wanted = one.sample(50, discount=0.9)["indices"].tolist()
+        assert other.sample_starts(50)["indices"].tolist() == wanted
 
 
 def test_consecutive_calls_and_items_are_independent():
@@ -188,8 +128,29 @@ def test_the_chi_square_rejects_another_discount(discount):
 def beyond(x, n, kind, log_discount):
     out = np.empty(x.size, np.int64)
     for i in range(x.size):
-        out[i] = numba_episodic.steps_beyond(x[i], np.uint64(n), kind, log_discount)
+        k = x[i]
+        if kind == numba_episodic.GEOMETRIC:
+            k = np.uint64(numba_episodic.geometric(x[i], log_discount))
+        out[i] = numba_episodic.within(k, np.uint64(n), kind)
     return out
+
+
+@njit
+def logarithms(u):
+    out = np.empty(u.size)
+    for i in range(u.size):
+        out[i] = numba_episodic.natural_log(u[i])
+    return out
+
+
+def test_the_logarithm_is_right_to_a_few_units_in_the_last_place():
+    rng = np.random.default_rng(0)
+    roots = [math.sqrt(0.5), math.nextafter(math.sqrt(0.5), 0), math.sqrt(2)]
+    ends = [2.0**-53, 2.0**-52, 0.5, 1 - 2.0**-53, 1.0, *roots]
+    u = np.append(1 - rng.random(100_000), np.append(np.exp2(-53 * rng.random(100_000)), ends))
+    error = np.abs(logarithms(u) - np.log(u))
+    assert (error <= 4 * np.spacing(np.abs(np.log(u)))).all()
+    assert logarithms(np.ones(1))[0] == 0
 
 
 EXTREMES = [1e-320, 1e-6, 0.2, 0.5, 0.9, 0.99, 0.999999, np.nextafter(1.0, 0.0)]

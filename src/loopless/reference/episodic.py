@@ -2,7 +2,8 @@
 
 Rows are sequences of terminal marks, one a step. `legacy_horizons` is the rule of the code that
 the buffer replaces, mistakes included, kept for comparison only. Imports the standard library
-alone. Tests: `tests/replay/test_segments.py`, `tests/replay/test_episodic_laws.py`.
+alone. Tests: `tests/replay/test_segments.py`, `tests/replay/test_episodic_laws.py`,
+`tests/replay/test_episodic_weights.py`.
 """
 
 import math
@@ -89,22 +90,37 @@ def pair_probabilities(
     law: str = "episode",
     max_horizon: int | None = None,
     weights: Sequence[float] | None = None,
+    step_weights: Sequence[Sequence[float]] | None = None,
 ) -> dict[tuple[int, int, int], float]:
     """P of each (row, start, gap), given the `horizons` of each row; nothing else can be drawn.
 
-    episode      w_e / Σ w · 1 / V_e · P(gap),  V_e the number of starts in row e
-    transition   w_e / Σ w V · P(gap)
+    With weights w_e of rows and v_t of steps, all 1 if left out, and V_e = Σ v_t over starts of e:
+
+    episode      w_e / Σ w · v_t / V_e · P(gap),  Σ over rows with V_e > 0
+    transition   w_e v_t / Σ w v · P(gap)
     """
     starts = [[t for t in range(len(row)) if row[t] >= 1] for row in rows]
     if weights is None:
         weights = [1.0] * len(rows)
+    if step_weights is None:
+        step_weights = [[1.0] * len(row) for row in rows]
+    masses = []
+    for e in range(len(rows)):
+        mass = 0.0
+        for t in starts[e]:
+            mass += step_weights[e][t]
+        masses.append(mass)
     total = 0.0
     for e in range(len(rows)):
-        total += weights[e] * (1 if law == "episode" else len(starts[e]))
+        if masses[e] > 0:
+            total += weights[e] * (1 if law == "episode" else masses[e])
     found = {}
     for e in range(len(rows)):
+        if masses[e] == 0:
+            continue
+        of_row = weights[e] / total * (1 if law == "episode" else masses[e])
         for t in starts[e]:
-            of_start = weights[e] / total / (len(starts[e]) if law == "episode" else 1)
+            of_start = of_row * step_weights[e][t] / masses[e]
             gaps = gap_probabilities(rows[e][t], discount, max_horizon)
             for k in range(len(gaps)):
                 if of_start * gaps[k] > 0:

@@ -2,26 +2,41 @@
 
 Here stands what a caller sees. Below it, `episodic_rows` knows what may be added, `segments` where
 rows end, `episodic_store` and `row_queue` where they lie, `episodic_draws` and `numba_episodic` how
-to draw; it may import all but other buffers. Loop twin: `reference.episodic`. Tests:
-`tests/replay/test_episodic.py`, `tests/replay/test_episodic_laws.py`.
+to draw, `episodic_weights` how likely, and `episodic_saved` what is kept; it may import all but
+other buffers. Loop twin: `reference.episodic`. Tests: `tests/replay/test_episodic_*.py`.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from operator import index
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 
+from loopless.replay import files
 from loopless.replay.episodic_draws import EpisodicDraws
-from loopless.replay.episodic_rows import mark_rows, read_flags, read_row
+from loopless.replay.episodic_rows import read_padded, read_row
+from loopless.replay.episodic_saved import restore, state_of
 from loopless.replay.episodic_store import EpisodicStore
+from loopless.replay.episodic_weights import read_weights
 from loopless.replay.fields import flatten, parse_fields, unflatten
 from loopless.replay.memory import readable_bytes
 from loopless.replay.refusals import no_choice, no_count, refuse
+from loopless.replay.saved import UNCHANGED
 from loopless.replay.segments import CONVENTIONS
 from loopless.replay.stores import NumPyStore
 
 LAWS = ("episode", "transition")
 RESERVED = ("next_obs", "goal", "gap", "indices", "terminals", "valid")
+
+
+class DrawOptions(TypedDict, total=False):
+    """What `sample` may be told beside how many and how far."""
+
+    max_horizon: int | None
+    batches: int | None
+    episodes: int | None
+    out: Mapping[str, Any] | None
+    library: str
 
 
 class EpisodicReplayBuffer:
@@ -43,7 +58,8 @@ class EpisodicReplayBuffer:
         batch = buffer.sample(256, discount=0.9)   # obs, next_obs, gap, indices, other fields
 
     With n steps from a start to its segment's end, P(gap) = (1−γ) γ^(gap−1) / (1−γⁿ), gap 1 … n.
-    Beside the data the index takes 8 bytes a step, and 32 to 64 a row.
+    `set_row_weights` and `set_step_weights` make some rows or starts likelier than others.
+    Beside the data the index takes 8 bytes a step, and 40 to 80 a row.
     """
 
     def __init__(
@@ -60,15 +76,13 @@ class EpisodicReplayBuffer:
         problems += no_choice("terminals", terminals, CONVENTIONS) + no_choice("law", law, LAWS)
         if not problems and capacity >= 2**31:
             problems.append(f"capacity is below 2³¹ steps; received {capacity:,}")
-        if not problems and seed >= 2**64:
-            problems.append(f"seed is below 2⁶⁴; received {seed}")
         parsed, wrong = parse_fields(where, fields, NumPyStore(), RESERVED)
         if not any(name.split("/")[0] == "obs" for name in parsed):
             wrong.append('fields has no "obs"')
         refuse(where, problems + wrong)
         self.terminals, self.law = terminals, law
-        self._store = EpisodicStore(where, int(capacity), parsed, int(seed))
-        self._draws = EpisodicDraws(self._store, by_row=law == "episode")
+        self._store = EpisodicStore(where, index(capacity), parsed, seed, by_row=law == "episode")
+        self._draws = EpisodicDraws(self._store)
 
     @classmethod
     def from_padded(
@@ -90,35 +104,14 @@ class EpisodicReplayBuffer:
         the rows need, unless more is asked for.
         """
         where = "EpisodicReplayBuffer.from_padded"
-        given = {name: np.asarray(a) for name, a in flatten(where, {"obs": obs, **fields}).items()}
-        like: Any = next(iter(given.values()), np.zeros(0))
-        episodes, steps = leading = like.shape[:2] if like.ndim >= 2 else (0, 0)
-        problems = [
-            f"{name} has shape {array.shape}, and arrays are [episodes, steps, ...], obs "
-            f"{like.shape}"
-            for name, array in given.items()
-            if array.shape[:2] != leading
-        ]
-        refuse(where, problems)
-        marks = read_flags("terminals", terminals, leading, problems)
-        if terminals is None and convention != "none":
-            problems.append(f'terminals is missing, which "{convention}" needs')
-        lengths = np.full(episodes, steps) if lengths is None else np.asarray(lengths)
-        if lengths.shape != (episodes,) or lengths.dtype.kind not in "iu":
-            problems.append(f"lengths is no array ({episodes},) of integers")
-        elif ((lengths < 0) | (lengths > steps)).any():
-            problems.append(f"lengths are from 0 to {steps}")
-        refuse(where, problems)
-        inside = np.arange(steps) < lengths[:, None]
-        lengths = lengths[lengths > 0].astype(np.int64)
-        arrays = {name: array[inside] for name, array in given.items()}
-        flat = None if marks is None else marks[inside]
-        rows = mark_rows(where, arrays, lengths, flat, None, convention)
-        total = int(lengths.sum())
+        rows = read_padded(
+            where, flatten(where, {"obs": obs, **fields}), terminals, lengths, convention
+        )
+        total = len(rows.horizons)
         capacity = total if capacity is None else capacity
         if not no_count("capacity", capacity, 1) and capacity < total:
             refuse(where, [f"the rows have {total:,} steps, more than capacity={capacity:,}"])
-        declared = {name: (array.shape[1:], array.dtype) for name, array in arrays.items()}
+        declared = {name: (array.shape[1:], array.dtype) for name, array in rows.arrays.items()}
         buffer = cls(capacity, unflatten(declared), terminals=convention, law=law, seed=seed)
         buffer._store.write(rows)
         return buffer
@@ -158,10 +151,10 @@ class EpisodicReplayBuffer:
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The storage of a field, [capacity, ...], to look flat indices up in; not to be kept."""
-        data = self._store.data
-        if name not in data:
-            raise KeyError(f"EpisodicReplayBuffer has no {name!r}; it has {', '.join(data)}.")
-        view = data[name].view()
+        views = self._store.rows.views
+        if name not in views:
+            raise KeyError(f"EpisodicReplayBuffer has no {name!r}; it has {', '.join(views)}.")
+        view = views[name].view()
         view.flags.writeable = False
         return view
 
@@ -194,38 +187,31 @@ class EpisodicReplayBuffer:
         batches: int | None = None,
         episodes: int | None = None,
         out: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+        library: str = "numpy",
+    ) -> Any:
         """States "obs" and later ones "next_obs", "gap" steps on, by the law of this buffer.
 
         Arrays are [batch_size, ...], or [batches, batch_size, ...] in one call. "indices" are
         flat indices of the starts, where the other fields are read too. discount=0 gives the next
         step, 1 any later one of the segment alike. `max_horizon` caps n. With `episodes`, that
-        many rows are drawn and batch_size / episodes starts in each, row by row. `out` maps every
-        name to an array to write into.
+        many rows are drawn and batch_size / episodes starts in each, row by row. With `out`, a
+        dict like the result, its arrays are written instead. `library` is "numpy", "torch"
+        (sharing memory) or "jax".
         """
         return self._draws.draw(
-            "EpisodicReplayBuffer.sample", "next_obs", batch_size, discount, max_horizon, batches,
-            episodes, out,
+            "EpisodicReplayBuffer.sample", "next_obs", batch_size, discount,
+            max_horizon=max_horizon, batches=batches, episodes=episodes, out=out, library=library,
         )  # fmt: skip
 
     def sample_goals(
-        self,
-        batch_size: int,
-        *,
-        discount: float,
-        max_horizon: int | None = None,
-        batches: int | None = None,
-        episodes: int | None = None,
-        out: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+        self, batch_size: int, *, discount: float, **options: Unpack[DrawOptions]
+    ) -> Any:
         """Steps with the "goal" that hindsight gives them: a later "obs" of the same segment.
 
-        The draws of `sample`, under the names of goal-conditioned learning.
+        The draws of `sample`, and its options, under the names of goal-conditioned learning.
         """
-        return self._draws.draw(
-            "EpisodicReplayBuffer.sample_goals", "goal", batch_size, discount, max_horizon, batches,
-            episodes, out,
-        )  # fmt: skip
+        where = "EpisodicReplayBuffer.sample_goals"
+        return self._draws.draw(where, "goal", batch_size, discount, **options)
 
     def sample_starts(
         self,
@@ -234,10 +220,13 @@ class EpisodicReplayBuffer:
         batches: int | None = None,
         episodes: int | None = None,
         out: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+        library: str = "numpy",
+    ) -> Any:
         """The fields at starts, and "indices": the draws of `sample` without successors."""
-        where = "EpisodicReplayBuffer.sample_starts"
-        return self._draws.draw(where, None, batch_size, 0, None, batches, episodes, out)
+        return self._draws.draw(
+            "EpisodicReplayBuffer.sample_starts", None, batch_size, 0,
+            batches=batches, episodes=episodes, out=out, library=library,
+        )  # fmt: skip
 
     def rows_of(self, indices) -> np.ndarray:
         """Which row each flat index lies in, 0 the oldest; an error where none is stored."""
@@ -249,22 +238,60 @@ class EpisodicReplayBuffer:
         With law="transition" they weigh a row's starts, not the row. Rows added later weigh 1.
         """
         where = "EpisodicReplayBuffer.set_row_weights"
-        if weights is None:
-            return self._store.weigh(None)
-        array = np.asarray(weights)
-        if array.shape != (self.rows,) or array.dtype.kind not in "iuf":
-            refuse(where, [f"weights are numbers ({self.rows},); received {weights!r}"])
-        if not (array >= 0).all() or not 1e-200 < array.sum(dtype=np.float64) < 1e200:
-            refuse(where, ["weights are finite numbers from 0 up, not all 0"])
-        self._store.weigh(array)
+        array = None if weights is None else read_weights(where, weights, self.rows)
+        if array is not None:
+            refuse(where, self._store.weight_problems(rows=array), UNCHANGED)
+        self._store.weigh_rows(array)
+
+    def set_step_weights(self, weights) -> None:
+        """Draw starts in proportion to `weights` [len(buffer)], oldest first; None: evenly.
+
+        They are from 0 up, and those of steps that are no starts do not matter. With
+        law="episode" a row is drawn as before, then one of its starts by weight; a row whose
+        starts all weigh 0 is left out. With "transition" all starts are drawn by weight, times
+        that of their row if rows are weighted. Steps added later weigh 1. While in use, weights
+        take 24 bytes a step.
+        """
+        where = "EpisodicReplayBuffer.set_step_weights"
+        array = None if weights is None else read_weights(where, weights, len(self))
+        if array is not None:
+            refuse(where, self._store.weight_problems(steps=array), UNCHANGED)
+        self._store.weigh_steps(array)
 
     def state(self) -> dict[str, Any]:
         """Copies of all that `restore` needs to go on as if nothing had happened: arrays, ints."""
-        return self._store.state() | self._declared()
+        return state_of(self._store) | self._declared()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a `state()` of a buffer declared alike; on an error nothing changes."""
-        self._store.restore("EpisodicReplayBuffer.restore", state, self._declared())
+        restore(self._store, "EpisodicReplayBuffer.restore", state, self._declared())
+
+    def save(self, path) -> None:
+        """Write the buffer to one file, whole or not at all."""
+        files.write(path, type(self).__name__, self._settings(), self.state())
+
+    @classmethod
+    def load(cls, path) -> Self:
+        """The buffer that `save` wrote, generator and weights included."""
+        settings, state = files.read(path, cls.__name__)
+        buffer = cls(**settings)
+        buffer.restore(state)
+        return buffer
+
+    def __getstate__(self) -> Any:
+        # Copied one by one, the views of the fields would no longer be views of the rows.
+        return self._settings(), self.state()
+
+    def __setstate__(self, copied: Any) -> None:
+        settings, state = copied
+        type(self).__init__(self, **settings)
+        self.restore(state)
+
+    def _settings(self) -> dict[str, Any]:
+        """What the constructor takes, but for the seed."""
+        fields = {name: (field.shape, field.dtype) for name, field in self._store.fields.items()}
+        named = {"terminals": self.terminals, "law": self.law}
+        return {"capacity": self.capacity, "fields": unflatten(fields), **named}
 
     def _declared(self) -> dict[str, int]:
         return {"law": LAWS.index(self.law), "terminals": CONVENTIONS.index(self.terminals)}

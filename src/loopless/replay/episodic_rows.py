@@ -1,7 +1,7 @@
 """Rows on their way into the episodic buffer: checked as a whole, then arrays and horizons.
 
 One row or many laid end to end, from `add_episode` or from padded arrays. Imports `casts`,
-`fields`, `refusals`, `segments` and `stores`. Tests: `tests/replay/test_episodic.py`.
+`fields`, `refusals`, `segments` and `stores`. Tests: `tests/replay/test_episodic_declared.py`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import numpy as np
 from loopless.replay.casts import convert_all
 from loopless.replay.fields import Field
 from loopless.replay.refusals import listing, misnamed, refuse
-from loopless.replay.segments import horizons, odd_run
+from loopless.replay.segments import horizons, odd_run, sums_over_rows
 from loopless.replay.stores import NumPyStore
 
 UNCHANGED = "Nothing was added."
@@ -51,18 +51,43 @@ def read_row(
     arrays = convert_all(
         where, known, fields, (length,), NumPyStore(), problems=problems, note=UNCHANGED
     )
-    lengths = np.array([length])
-    return mark_rows(where, arrays, lengths, marks, inside, convention)
+    return _mark_rows(where, arrays, np.array([length]), marks, inside, convention)
 
 
-def mark_rows(where: str, arrays, lengths, marks, valid, convention: str) -> Rows:
+def read_padded(where: str, given: Mapping[str, Any], terminals, lengths, convention: str) -> Rows:
+    """The rows of arrays [episodes, steps, ...], as `from_padded` is given them."""
+    arrays = {name: np.asarray(array) for name, array in given.items()}
+    like: Any = next(iter(arrays.values()), np.zeros(0))
+    episodes, steps = leading = like.shape[:2] if like.ndim >= 2 else (0, 0)
+    problems = [
+        f"{name} has shape {array.shape}, and arrays are [episodes, steps, ...], obs {like.shape}"
+        for name, array in arrays.items()
+        if array.shape[:2] != leading
+    ]
+    refuse(where, problems)
+    marks = read_flags("terminals", terminals, leading, problems)
+    if terminals is None and convention != "none":
+        problems.append(f'terminals is missing, which "{convention}" needs')
+    lengths = np.full(episodes, steps) if lengths is None else np.asarray(lengths)
+    if lengths.shape != (episodes,) or lengths.dtype.kind not in "iu":
+        problems.append(f"lengths is no array ({episodes},) of integers")
+    elif ((lengths < 0) | (lengths > steps)).any():
+        problems.append(f"lengths are from 0 to {steps}")
+    refuse(where, problems)
+    inside = np.arange(steps) < lengths[:, None]
+    arrays = {name: array[inside] for name, array in arrays.items()}
+    marks = None if marks is None else marks[inside]
+    lengths = lengths[lengths > 0].astype(np.int64)
+    return _mark_rows(where, arrays, lengths, marks, None, convention)
+
+
+def _mark_rows(where: str, arrays, lengths, marks, valid, convention: str) -> Rows:
     """Horizons for checked `arrays` of rows of these `lengths`."""
     steps = int(lengths.sum())
     if steps == 0:
         refuse(where, ["there is no step"], UNCHANGED)
     last = np.zeros(steps, bool)
-    ends = np.cumsum(lengths)
-    last[ends - 1] = True
+    last[np.cumsum(lengths) - 1] = True
     if marks is None:
         marks = np.zeros(steps, bool)
     if convention == "double" and (odd := odd_run(marks, last)):
@@ -75,7 +100,7 @@ def mark_rows(where: str, arrays, lengths, marks, valid, convention: str) -> Row
         )
         refuse(where, [problem], UNCHANGED)
     ahead = horizons(marks, last, convention, valid)
-    starts = np.add.reduceat(ahead > 0, ends - lengths, dtype=np.int64)
+    starts = sums_over_rows(ahead > 0, lengths)
     if not starts.all():
         none = np.flatnonzero(starts == 0)
         which = f"rows {listing(none)} have" if len(lengths) > 1 else "the episode has"

@@ -1,67 +1,77 @@
-"""The memory of the episodic buffer: rows in flat arrays, and the index of where draws may start.
+"""The memory of the episodic buffer: rows laid flat, and the index of where draws may start.
 
 Nothing is padded. A ring beside the data lists the starts with their horizons, row after row, in
-the order in which rows come and go, so that dropping a row is moving a number. Imports `fields`,
-`memory`, `refusals`, `row_queue` and `saved`. Tests: `tests/replay/test_episodic.py`.
+the order in which rows come and go, so that dropping a row is moving a number. Imports
+`episodic_rows`, `episodic_weights`, `memory`, `row_queue`, `rows` and `segments`. Tests:
+`tests/replay/test_episodic_ring.py`.
 """
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from operator import index
 
 import numpy as np
 
 from loopless.replay.episodic_rows import Rows
+from loopless.replay.episodic_weights import StepWeights, chances, weight_problems
 from loopless.replay.fields import Field
 from loopless.replay.memory import bytes_that_fit
-from loopless.replay.refusals import refuse
 from loopless.replay.row_queue import RowQueue
-from loopless.replay.saved import UNCHANGED, read_fields, read_numbers
+from loopless.replay.rows import PackedRows
+from loopless.replay.segments import sums_over_rows
 from loopless.replay.stores import NumPyStore
 
 
 class EpisodicStore:
     """All arrays of a buffer, allocated together, and its generator."""
 
-    def __init__(self, owner: str, capacity: int, fields: Mapping[str, Field], seed: int) -> None:
-        self.owner, self.capacity, self.fields = owner, capacity, fields
-        index = {"index": Field((2,), "int32")}
-        advice = "Use a smaller capacity, or smaller dtypes."
-        extent = f"{capacity:,} steps"
-        self._bytes = bytes_that_fit(
-            owner, extent, capacity, {**fields, **index}, NumPyStore(), advice
-        )
-        self.data = {
-            name: np.zeros((capacity, *field.shape), field.dtype) for name, field in fields.items()
-        }
-        self.pairs = np.zeros((capacity, 2), np.int32)  # a ring of (flat index, horizon)
+    def __init__(
+        self, owner: str, capacity: int, fields: Mapping[str, Field], seed, *, by_row: bool
+    ) -> None:
+        """`by_row` is whether rows are drawn first, or starts among all; see `episodic_weights`."""
+        self.owner, self.capacity, self.fields, self.by_row = owner, capacity, fields, by_row
+        beside = {"index": Field((2,), "int32")}
+        self._refuse_what_does_not_fit(f"{capacity:,} steps", {**fields, **beside})
+        self.rows = PackedRows(owner, capacity, fields, NumPyStore(), beside=beside)
+        self.pairs = self._allocate("pairs", (2,), np.int32)  # a ring of (flat index, horizon)
         self.queue = RowQueue(capacity)
-        self.generator = np.array([seed, 0], np.uint64)  # key and counter
-        self.weighted = False
-        self.changes = 0  # of rows or weights
+        self.rows_weighted, self.steps = False, StepWeights()
+        key = np.random.SeedSequence(index(seed)).generate_state(1, np.uint64)[0]
+        self.random = np.array([key, 0], np.uint64)  # generator: its key, draws made so far
+        self._changes, self._summed_at = 0, -1  # of rows or weights
+        self._row_sums = np.zeros(0)
+
+    def _allocate(self, name: str, shape: tuple[int, ...], dtype) -> np.ndarray:
+        """Zeros [capacity, *shape]. Beside the fields, all that grows with capacity comes hence."""
+        width = math.prod(shape) * np.dtype(dtype).itemsize
+        array = self.rows.storage.allocate(name, self.capacity, width)
+        return array.view(dtype).reshape(self.capacity, *shape)
+
+    def _refuse_what_does_not_fit(self, extent: str, fields: Mapping[str, Field]) -> None:
+        advice = "Use a smaller capacity, or smaller dtypes."
+        bytes_that_fit(self.owner, extent, self.capacity, fields, NumPyStore(), advice)
 
     @property
     def nbytes(self) -> int:
-        return self._bytes + self.queue.nbytes
+        return self.rows.nbytes + self.queue.nbytes + self.steps.nbytes
+
+    @property
+    def weighted(self) -> bool:
+        return self.rows_weighted or self.steps.used
 
     def write(self, rows: Rows) -> None:
         """Store checked `rows` side by side; the oldest rows make room."""
         steps = int(rows.lengths.sum())
         begin, in_the_way = self.queue.place(steps)
+        self.rows.announce(begin % self.capacity, steps)
         self.queue.drop(in_the_way)
-        offset = begin % self.capacity
-        for name, array in rows.arrays.items():
-            self.data[name][offset : offset + steps] = array
-        self._enter(begin, offset, rows.lengths, rows.horizons, rows.starts)
+        self.rows.write(begin % self.capacity, steps, rows.arrays)
+        self.enter(begin, rows.lengths, rows.horizons, rows.starts)
 
-    def weigh(self, weights: np.ndarray | None) -> None:
-        """Weigh each row from now on; None: all alike."""
-        self.weighted = weights is not None
-        self.queue.weights[:] = 1 if weights is None else weights
-        self.changes += 1
-
-    def _enter(self, begin: int, offset: int, lengths, horizons, starts) -> None:
-        """List the starts of rows whose data are in place."""
-        first = int(self.queue.starts_before[-1]) % self.capacity
+    def enter(self, begin: int, lengths, horizons, starts) -> None:
+        """List the starts of rows whose data are in place, from position `begin` on."""
+        queue, offset = self.queue, begin % self.capacity
+        first = int(queue.starts_before[-1]) % self.capacity
         found = np.flatnonzero(horizons)
         before_seam = min(len(found), self.capacity - first)
         here, there = found[:before_seam], found[before_seam:]
@@ -69,96 +79,71 @@ class EpisodicStore:
         self.pairs[first : first + len(here), 1] = horizons[here]
         self.pairs[: len(there), 0] = there + offset
         self.pairs[: len(there), 1] = horizons[there]
-        self.queue.append(begin, lengths, starts)
-        self.changes += 1
+        queue.append(begin, lengths, starts)
+        if self.steps.used:
+            self.steps.weights[offset : offset + len(horizons)] = 1
+            self._balance(len(lengths))
+        self._changes += 1
 
-    def _in_order(self, array: np.ndarray) -> np.ndarray:
-        """The live part of an array [capacity, ...], oldest row first."""
+    def weight_problems(self, rows=None, steps=None) -> list[str]:
+        """What is wrong with new weights of rows, or of steps in order, beside those that stay."""
+        queue = self.queue
+        of_starts = queue.start_weights
+        if steps is not None:
+            of_starts = sums_over_rows((self.horizons() > 0) * steps, queue.lengths)
+        return weight_problems(queue.weights if rows is None else rows, of_starts, self.by_row)
+
+    def weigh_rows(self, weights: np.ndarray | None) -> None:
+        """Weigh each row from now on; None: all alike."""
+        self.rows_weighted = weights is not None
+        self.queue.weights[:] = 1 if weights is None else weights
+        self._changes += 1
+
+    def weigh_steps(self, weights: np.ndarray | None) -> None:
+        """Weigh each step from now on, oldest row first; None: all alike."""
+        self._changes += 1
+        if weights is None:
+            self.steps = StepWeights()
+            self.queue.start_weights[:] = np.diff(self.queue.starts_before)
+            return
+        self.hold_step_weights()
+        older, newer = self.queue.extents()
+        seam = older.stop - older.start
+        self.steps.weights[older], self.steps.weights[newer] = weights[:seam], weights[seam:]
+        self._balance(self.queue.rows)
+
+    def hold_step_weights(self) -> None:
+        """Have room for the weight of each step."""
+        if not self.steps.used:
+            table = {"weights": Field((3,), "float64")}
+            self._refuse_what_does_not_fit(f"weights of {self.capacity:,} steps", table)
+            self.steps = StepWeights(
+                self._allocate("step_weights", (), np.float64),
+                self._allocate("aliases", (2,), np.float64),
+            )
+
+    def _balance(self, rows: int) -> None:
+        """Make the tables of the newest rows, whose steps are weighed."""
+        queue = self.queue
+        before, totals = queue.starts_before[-1 - rows :], queue.start_weights[-rows:]
+        self.steps.balance(self.pairs, before, totals)
+
+    def row_sums(self) -> np.ndarray:
+        """Cumulative chances of the rows, [rows]: O(rows), once for each change."""
+        if self._summed_at != self._changes:
+            weights, of_starts = self.queue.weights, self.queue.start_weights
+            self._row_sums = np.cumsum(chances(weights, of_starts, self.by_row))
+            self._summed_at = self._changes
+        return self._row_sums
+
+    def in_order(self, array: np.ndarray) -> np.ndarray:
+        """A copy of the live part of an array [capacity, ...], oldest row first."""
         older, newer = self.queue.extents()
         return np.concatenate((array[older], array[newer]))
 
     def horizons(self) -> np.ndarray:
-        """The horizon of each stored step, int32, oldest row first."""
+        """The horizon of each step, int32, oldest row first."""
         flat = np.zeros(self.capacity, np.int32)
         numbers = np.arange(*self.queue.starts_before[[0, -1]]) % self.capacity
         flat[self.pairs[numbers, 0]] = self.pairs[numbers, 1]
-        return self._in_order(flat)
-
-    def numbers(self) -> dict[str, Any]:
-        """All that is saved beside the rows."""
-        return {
-            "capacity": self.capacity,
-            "first": int(self.queue.offsets[0]) if self.queue.rows else 0,
-            "generator": self.generator.copy(),
-            "weighted": int(self.weighted),
-            "lengths": self.queue.lengths,
-            "weights": self.queue.weights.copy(),
-            "horizons": self.horizons(),
-        }
-
-    def state(self) -> dict[str, Any]:
-        rows = {f"data/{name}": self._in_order(array) for name, array in self.data.items()}
-        return rows | self.numbers()
-
-    def restore(self, where: str, state: Mapping[str, Any], same: Mapping[str, int]) -> None:
-        """Take over a saved state, `same` being what else must be equal; or change nothing."""
-        given = np.asarray(state.get("lengths", ()))
-        sound = given.ndim == 1 and given.dtype == np.int64
-        lengths = given if sound else np.zeros(0, np.int64)
-        steps = int(lengths.sum())
-        own = self.numbers() | {
-            "lengths": lengths,
-            "weights": np.zeros(len(lengths)),
-            "horizons": np.zeros(max(steps, 0), np.int32),
-            **same,
-        }
-        most = {"lengths": self.capacity, "horizons": self.capacity}
-        equal = ("capacity", *same)
-        read = read_numbers(where, state, own, self.fields, same=equal, most=most)
-        if not self._consistent(read):
-            refuse(where, ["the rows of the state do not fit together"], UNCHANGED)
-        arrays = read_fields(where, state, self.fields, (steps,), NumPyStore())
-        first, ends = read["first"], read["first"] + np.cumsum(lengths)
-        rows_before = int(np.searchsorted(ends, self.capacity, side="right"))
-        steps_before = int(lengths[:rows_before].sum())
-        self.queue = RowQueue(self.capacity)
-        for name, array in arrays.items():
-            self.data[name][first : first + steps_before] = array[:steps_before]
-            self.data[name][: steps - steps_before] = array[steps_before:]
-        ahead = read["horizons"]
-        for begin, rows, part in (
-            (first, slice(rows_before), slice(steps_before)),
-            (self.capacity, slice(rows_before, None), slice(steps_before, None)),
-        ):
-            if len(lengths[rows]):
-                counts = np.add.reduceat(
-                    ahead[part] > 0, np.cumsum(lengths[rows]) - lengths[rows], dtype=np.int64
-                )
-                self._enter(begin, begin % self.capacity, lengths[rows], ahead[part], counts)
-        self.queue.weights[:] = read["weights"]
-        self.weighted = bool(read["weighted"])
-        self.generator[:] = read["generator"]
-        self.changes += 1
-
-    def _consistent(self, read: Mapping[str, Any]) -> bool:
-        """Whether rows lie in the storage without overlap, and horizons end within their rows."""
-        lengths, ahead, first = read["lengths"], read["horizons"], read["first"]
-        weights = read["weights"]
-        if len(lengths) == 0:
-            return first == 0
-        ends = first + np.cumsum(lengths)
-        later = lengths[ends > self.capacity].sum()
-        last = np.cumsum(lengths) - 1
-        inner = np.ones(len(ahead), bool)
-        inner[last] = False
-        follows = np.append(ahead[1:], np.int32(0)) + 1
-        return bool(
-            (lengths > 1).all()
-            and ends[0] <= self.capacity
-            and (later == 0 or later <= first)
-            and not ahead[last].any()
-            and ((ahead == 0) | (ahead == follows))[inner].all()
-            and np.add.reduceat(ahead > 0, last - lengths + 1, dtype=np.int64).all()
-            and (weights >= 0).all()
-            and 1e-200 < weights.sum() < 1e200
-        )
+        return self.in_order(flat)

@@ -1,12 +1,13 @@
 """The episodic sampler, compiled: draw a row, a start in it, a gap, and gather.
 
-Everything random is drawn first, then each array is gathered, so that the waits for memory
+In phases over all items, so that what is arithmetic runs in SIMD and the waits for memory
 overlap. Item i of a call takes the generator's numbers c + 3i (its row), c + 3i + 1 (its start)
-and c + 3i + 2 (its gap), whichever of them it needs. Fields arrive as rows of bytes: one compiled
-sampler serves every dtype.
+and c + 3i + 2 (its gap), whichever of them it needs. Fields are bytes of packed rows: one
+compiled sampler serves every declaration.
 
-Imports `numba_random` only; imported on the first draw, because importing Numba is slow. Loop
-twin: `reference.episodic.search_sample`. Tests: `tests/replay/test_episodic_laws.py`.
+Imports `numba_aliases`, `numba_random` and `numba_ring`; imported on the first draw, because
+importing Numba is slow. Loop twin: `reference.episodic`. Tests:
+`tests/replay/test_episodic_laws.py`.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -14,29 +15,30 @@ twin: `reference.episodic.search_sample`. Tests: `tests/replay/test_episodic_law
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
+from loopless.arrays import numba_jit
+from loopless.replay import numba_aliases, numba_random, numba_ring
+from loopless.replay.numba_aliases import around
+from loopless.replay.numba_digest import digest_of
 from loopless.replay.numba_random import below, bits, unit
+from loopless.replay.numba_ring import gather_all
 
 # How a row is chosen
 ALL_STARTS, EVEN_ROWS, ROW_OF_A_START, WEIGHTED_ROWS = 0, 1, 2, 3
 # How a gap is
-NEXT_STEP, GEOMETRIC, UNIFORM = 0, 1, 2
+NO_GAP, NEXT_STEP, GEOMETRIC, UNIFORM = 0, 1, 2, 3
 
-_OPTIONS = {
-    "cache": True,
-    "nogil": True,
-    "error_model": "numpy",
-    "fastmath": {"contract"},
-    "boundscheck": False,
-}
+_MANTISSA = np.int64(52)  # bits
+_BITS_OF_ROOT_HALF = np.sqrt(np.float64(0.5)).view(np.int64)
+_LN_2 = np.log(2.0)
 
 
 @intrinsic
-def _prefetch(typing_context, array, row):
-    """Ask for the cache line where row `row` of a contiguous array [rows, width] begins."""
+def _prefetch(typing_context, array, i):
+    """Ask for the cache line of array[i], which is about to be read."""
 
     def codegen(context, builder, signature, args):
         parts = context.make_array(signature.args[0])(context, builder, args[0])
@@ -52,115 +54,187 @@ def _prefetch(typing_context, array, row):
     return types.void(array, types.int64), codegen
 
 
-@njit(**_OPTIONS)
-def steps_beyond(x, n, kind, log_discount):
-    """k in [0, n) from the random bits `x`: P(k) = (1−γ) γᵏ / (1−γⁿ)."""
+@register_jitable
+def natural_log(u):
+    """ln u of a normal number u > 0, to a few units in the last place.
+
+    Free of calls and branches, so that LLVM makes SIMD of it: u = 2^e·m with √½ ≤ m < √2, and
+    ln m = 2 artanh s with s = (m − 1) / (m + 1), whose series ends below 2⁻⁵³ because s² < 0.03.
+    """
+    bits_of_u = np.float64(u).view(np.int64)
+    e = (bits_of_u - _BITS_OF_ROOT_HALF) >> _MANTISSA
+    m = np.int64(bits_of_u - (e << _MANTISSA)).view(np.float64)
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    series = 1 / 21
+    series = 1 / 19 + z * series
+    series = 1 / 17 + z * series
+    series = 1 / 15 + z * series
+    series = 1 / 13 + z * series
+    series = 1 / 11 + z * series
+    series = 1 / 9 + z * series
+    series = 1 / 7 + z * series
+    series = 1 / 5 + z * series
+    series = 1 / 3 + z * series
+    return np.float64(e) * _LN_2 + 2.0 * (s + s * z * series)
+
+
+@register_jitable
+def geometric(x, log_discount):
+    """k ≥ 0 from the random bits `x`: P(k) = (1−γ) γᵏ."""
+    return np.int64(natural_log(unit(x)) / log_discount)
+
+
+@register_jitable
+def within(k, n, kind):
+    """A number in [0, n) from a geometric one, or from random bits: P(k) = (1−γ) γᵏ / (1−γⁿ)."""
     if kind == NEXT_STEP:
         return np.uint64(0)
     if kind == UNIFORM:
-        return below(x, n)
-    # G mod n of an untruncated geometric G is exactly the truncated one: G is memoryless
-    k = np.uint64(np.log(unit(x)) / log_discount)
-    return k % n if k >= n else k
+        return below(k, n)
+    return k % n if k >= n else k  # exactly the truncated geometric: G is memoryless
 
 
-@njit(**_OPTIONS)
-def _first_reaching(cumulative, x):
-    """The first i with cumulative[i + 1] ≥ x."""
-    low, high = np.uint64(1), np.uint64(cumulative.size - 1)
-    while low < high:
-        middle = (low + high) >> np.uint64(1)
-        if cumulative[middle] >= x:
-            high = middle
-        else:
-            low = middle + np.uint64(1)
-    return low - np.uint64(1)
+@register_jitable
+def search(sums, targets, out):
+    """The first i with sums[i] ≥ target, for each target; sums[-1] is.
 
-
-@njit(**_OPTIONS)
-def draw(generator, choice, group, before, weights, pairs, indices, gaps):
-    """Starts into `indices`, their horizons into `gaps`; items of one `group` share their row.
-
-    `before` [rows + 1] counts the starts of earlier rows; starts number `before[0]` to
-    `before[-1]` lie in the ring `pairs` [size, (flat index, horizon)]. `weights` [rows + 1] are
-    cumulative, and read where rows are weighted.
+    If targets are > 0 and `sums` grow from 0, sums[i] has grown by something: no i of weight 0.
     """
-    key, counter = generator[0], generator[1]
-    size = np.uint64(pairs.shape[0])
-    oldest = np.uint64(before[0])
-    turn = oldest - oldest % size  # numbers of starts, less this, lie in [0, 2·size)
-    rows, total = np.uint64(before.size - 1), np.uint64(before[-1]) - oldest
-    one, three = np.uint64(1), np.uint64(3)
-    for g in range(indices.size // group):
-        item = np.uint64(g * group)
-        x = bits(key, counter + three * item)
-        first, count = oldest, total
-        if choice != ALL_STARTS:
-            if choice == EVEN_ROWS:
-                row = below(x, rows)
-            elif choice == ROW_OF_A_START:
-                row = _first_reaching(before, np.int64(oldest + below(x, total) + one))
-            else:
-                row = _first_reaching(weights, unit(x) * weights[-1])
-            first = np.uint64(before[row])
-            count = np.uint64(before[row + one]) - first
-        first -= turn
-        for i in range(item, item + np.uint64(group)):
-            position = first + below(bits(key, counter + three * i + one), count)
-            position -= size if position >= size else np.uint64(0)
-            indices[i] = position
-            _prefetch(pairs, np.int64(position))
-    for i in range(np.uint64(indices.size)):
-        position = np.uint64(indices[i])
-        indices[i] = pairs[position, np.uint64(0)]
-        gaps[i] = pairs[position, one]
+    count, one = np.uint64(sums.size), np.uint64(1)
+    for g in range(np.uint64(out.size)):
+        out[g] = 0
+    while count > one:  # all targets level by level, so that the waits overlap
+        half = count >> one
+        for g in range(np.uint64(out.size)):
+            low = np.uint64(out[g])
+            # By the sign bit: LLVM would make a branch of a comparison, wrong every other time
+            below_target = np.float64(sums[low + half - one] - targets[g]).view(np.int64) >> 63
+            out[g] = low + (half & np.uint64(below_target))
+        count -= half
 
 
-@njit(**_OPTIONS)
-def _gather(source, indices, gaps, ahead, out):
-    """Rows `indices`, or `indices + gaps` if `ahead`, of `source` into `out`, both words."""
-    words = np.uint64(source.shape[1])
-    if words == 0:
-        return
-    zero, one = np.uint64(0), np.uint64(1)
-    if words <= np.uint64(2):  # without an inner loop
+@register_jitable
+def draw_rows(random, choice, group, before, row_sums, targets, out):
+    """Which row each item is in; items of one `group` share it. `targets` [items] is scratch."""
+    key, counter, step = random[0], random[1], np.uint64(3 * group)
+    leaders = out[: out.size // group]
+    n = np.uint64(leaders.size)
+    if choice == EVEN_ROWS:
+        for g in range(n):
+            leaders[g] = below(bits(key, counter + step * g), np.uint64(before.size - 1))
+    elif choice == ROW_OF_A_START:
+        wanted, total = targets[: leaders.size], np.uint64(before[-1] - before[0])
+        for g in range(n):
+            wanted[g] = before[0] + 1 + np.int64(below(bits(key, counter + step * g), total))
+        search(before[1:], wanted, leaders)
+    else:
+        reached = targets[: leaders.size].view(np.float64)
+        for g in range(n):
+            reached[g] = unit(bits(key, counter + step * g)) * row_sums[-1]
+        search(row_sums, reached, leaders)
+    if group > 1:
+        for i in range(out.size - 1, -1, -1):  # from behind: what is read is not yet overwritten
+            out[i] = out[i // group]
+
+
+@register_jitable
+def draw_starts(random, table, aliases, pairs, packed, stride, indices, horizons):
+    """A start in each row that `indices` names, and its horizon; or 0, and its place in `pairs`."""
+    key, counter = random[0], random[1]
+    begins, ends, before = table[0], table[1], table[2]
+    size, zero, one, three = np.uint64(pairs.shape[0]), np.uint64(0), np.uint64(1), np.uint64(3)
+    lap = np.uint64(begins[0]) - np.uint64(begins[0]) % size  # all begin in [lap, lap + 2·size)
+    turn = np.uint64(before[0]) - np.uint64(before[0]) % size  # and starts are numbered alike
+    if aliases.size:
         for i in range(np.uint64(indices.size)):
-            row = np.uint64(indices[i] + (gaps[i] if ahead else 0))
-            out[i, zero] = source[row, zero]
-            if words > one:
-                out[i, one] = source[row, one]
-        return
+            row = np.uint64(indices[i])
+            count = np.uint64(before[row + one] - before[row])
+            r = below(bits(key, counter + three * i + one), count)
+            _prefetch(aliases, np.int64(around(np.uint64(before[row]) - turn + r, size)))
     for i in range(np.uint64(indices.size)):
-        row = np.uint64(indices[i] + (gaps[i] if ahead else 0))
-        for w in range(words):
-            out[i, w] = source[row, w]
-
-
-@njit(**_OPTIONS)
-def sample(
-    generator, choice, group, before, weights, pairs,
-    kind, log_discount, max_horizon, indices, gaps, at_start, sources, outs,
-):  # fmt: skip
-    """Draw starts and gaps, then gather: `sources[:at_start]` there, the others `gaps` later.
-
-    `sources` and `outs` are rows of bytes. The generator moves on by three numbers an item.
-    """
-    draw(generator, choice, group, before, weights, pairs, indices, gaps)
-    key, counter = generator[0], generator[1]
-    first, later = sources[0], sources[at_start if at_start < len(sources) else 0]
-    for i in range(np.uint64(indices.size)):
-        _prefetch(first, indices[i])
-        n = np.uint64(min(gaps[i], max_horizon))
-        x = bits(key, counter + np.uint64(3) * i + np.uint64(2))
-        gaps[i] = np.uint64(1) + steps_beyond(x, n, kind, log_discount)
-        _prefetch(later, indices[i] + gaps[i])
-    generator[1] += np.uint64(3) * np.uint64(indices.size)
-    for f in range(len(sources)):
-        source, out, ahead = sources[f], outs[f], f >= at_start
-        width = source.shape[1]
-        if width % 8 == 0:
-            _gather(source.view(np.uint64), indices, gaps, ahead, out.view(np.uint64))
-        elif width % 4 == 0:
-            _gather(source.view(np.uint32), indices, gaps, ahead, out.view(np.uint32))
+        row = np.uint64(indices[i])
+        first, count = np.uint64(before[row]) - turn, np.uint64(before[row + one] - before[row])
+        x = bits(key, counter + three * i + one)
+        r = below(x, count)
+        if aliases.size:
+            # x·count is r and a fraction, which decides between r and its alias
+            fraction = np.float64((x * count) >> np.uint64(11)) * 2.0**-53
+            place = around(first + r, size)
+            r = r if fraction < aliases[place, zero] else np.uint64(aliases[place, one])
+        if np.uint64(ends[row] - begins[row]) == count + one:
+            # One segment: its starts are all steps but the last, and need no looking up
+            indices[i] = around(np.uint64(begins[row]) - lap, size) + r
+            horizons[i] = count - r
+            _prefetch(packed, indices[i] * stride)
         else:
-            _gather(source, indices, gaps, ahead, out)
+            indices[i] = around(first + r, size)
+            horizons[i] = 0
+            _prefetch(pairs, indices[i])
+
+
+@register_jitable
+def draw_of_all_starts(random, before, pairs, indices, horizons):
+    """The place in `pairs` of a start, of all alike."""
+    key, counter = random[0], random[1]
+    size = np.uint64(pairs.shape[0])
+    first, total = np.uint64(before[0]) % size, np.uint64(before[-1] - before[0])
+    for i in range(np.uint64(indices.size)):
+        place = first + below(bits(key, counter + np.uint64(3) * i + np.uint64(1)), total)
+        indices[i] = around(place, size)
+        horizons[i] = 0
+        _prefetch(pairs, indices[i])
+
+
+def _compile(digest: str):
+    """The kernel that Python calls; see `numba_digest`."""
+
+    @numba_jit.jit()
+    def sample(
+        random, choice, group, table, row_sums, aliases, pairs,
+        kind, log_discount, max_horizon, block, count, packed, stride, fields,
+    ):  # fmt: skip
+        """Draw `count` starts, and gaps unless there are to be none, and gather the small fields.
+
+        `table` [3, rows + 1] says where each row begins and ends and how many starts come before
+        it. Starts lie, in this order, in the ring `pairs` [size, (flat index, horizon)].
+        `row_sums` [rows] are cumulative weights, `aliases` [size, 2] what `numba_aliases` makes;
+        either is empty if not used. `block` begins with the starts, the successors and the gaps.
+        The generator moves on by three numbers an item, whatever is drawn.
+        """
+        _ = digest
+        n = np.uint64(count)
+        indices = block[: 8 * count].view(np.int64)
+        later = block[8 * count : 16 * count].view(np.int64)
+        gaps = block[16 * count : 24 * count].view(np.int64)
+        if choice == ALL_STARTS:
+            draw_of_all_starts(random, table[2], pairs, indices, gaps)
+        else:
+            draw_rows(random, choice, group, table[2], row_sums, later, indices)
+            draw_starts(random, table, aliases, pairs, packed, stride, indices, gaps)
+        key, counter = random[0], random[1] + np.uint64(2)
+        random[1] += np.uint64(3) * n
+        if kind == GEOMETRIC:
+            for i in range(n):
+                later[i] = geometric(bits(key, counter + np.uint64(3) * i), log_discount)
+        elif kind == UNIFORM:
+            for i in range(n):
+                later[i] = np.int64(bits(key, counter + np.uint64(3) * i))
+        for i in range(n):
+            if gaps[i] == 0:
+                place = np.uint64(indices[i])
+                indices[i] = pairs[place, np.uint64(0)]
+                gaps[i] = pairs[place, np.uint64(1)]
+                _prefetch(packed, indices[i] * stride)
+        if kind != NO_GAP:
+            for i in range(n):
+                horizon = np.uint64(min(gaps[i], max_horizon))
+                gaps[i] = np.uint64(1) + within(np.uint64(later[i]), horizon, kind)
+                later[i] = indices[i] + gaps[i]
+                _prefetch(packed, later[i] * stride)
+        gather_all(block, count, packed, stride, fields)
+
+    return sample
+
+
+sample = _compile(digest_of(__file__, numba_aliases, numba_jit, numba_random, numba_ring))

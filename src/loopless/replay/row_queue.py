@@ -3,7 +3,7 @@
 The oldest rows go until a new one fits. A row never wraps around the end of the storage: if the
 rest there is too short, it stays unused for that lap. Positions count on from lap to lap, so that
 a row at position p lies at p mod capacity, and all that is in the way of a row that ends at p
-begins before p − capacity. Imports `refusals` only. Tests: `tests/replay/test_episodic.py`.
+begins before p − capacity. Imports `refusals` only. Tests: `tests/replay/test_episodic_ring.py`.
 """
 
 import numpy as np
@@ -12,14 +12,14 @@ from loopless.replay.refusals import listing
 
 
 class RowQueue:
-    """Begin, end and number of starts of each row, oldest first."""
+    """Begin, end and number of starts of each row, oldest first; its weight and its starts'."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.steps = 0
         self._first = self._end = 0  # of the rows in the table, whose front is given back late
         self._table = np.zeros((3, 16), np.int64)
-        self._weights = np.ones(16)
+        self._weights = np.ones((2, 16))
         self._refresh()
 
     @property
@@ -84,7 +84,7 @@ class RowQueue:
         self._table[1, new] = ends
         before = self._table[2, self._end] if self._end else 0
         self._table[2, new.start + 1 : new.stop + 1] = before + np.cumsum(starts)
-        self._weights[new] = 1
+        self._weights[0, new], self._weights[1, new] = 1, starts
         self._end = new.stop
         self.steps += int(lengths.sum())
         self._refresh()
@@ -100,14 +100,15 @@ class RowQueue:
             return
         live = slice(self._first, self._end + 1)
         size = max(16, 2 * (self.rows + rows))
-        table, weights = np.zeros((3, size), np.int64), np.ones(size)
+        table, weights = np.zeros((3, size), np.int64), np.ones((2, size))
         table[:, : self.rows + 1] = self._table[:, live]
-        weights[: self.rows + 1] = self._weights[live]
+        weights[:, : self.rows + 1] = self._weights[:, live]
         self._table, self._weights = table, weights
         self._first, self._end = 0, self.rows
 
     def _refresh(self) -> None:
         live = slice(self._first, self._end)
         self.begins, self.ends = self._table[0, live], self._table[1, live]
-        self.weights = self._weights[live]
-        self.starts_before = self._table[2, self._first : self._end + 1]  # [rows + 1]
+        self.weights, self.start_weights = self._weights[:, live]
+        self.table = self._table[:, self._first : self._end + 1]  # the samplers' view of all
+        self.starts_before = self.table[2]  # [rows + 1]

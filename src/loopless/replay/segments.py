@@ -68,3 +68,10 @@ def odd_run(marks, last) -> tuple[int, int, int] | None:
     earlier = np.flatnonzero(last[:step])
     begin = int(earlier[-1]) + 1 if earlier.size else 0
     return earlier.size, step - begin, length
+
+
+def sums_over_rows(of_steps, lengths) -> np.ndarray:
+    """Sums over the steps of each row: int64 of flags, float64 of numbers."""
+    dtype = np.int64 if of_steps.dtype == bool else np.float64
+    with np.errstate(over="ignore"):
+        return np.add.reduceat(of_steps, np.cumsum(lengths) - lengths, dtype=dtype)
