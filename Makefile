@@ -33,8 +33,9 @@ lint: setup ## format, lint, types
 test: lint ## lint, then all tests
 	@$(BIN)/python -m pytest --numprocesses auto
 
-bench: setup ## the full benchmark, as in the README
+bench: setup ## the full benchmarks, as in the README
 	@$(BIN)/loopless bench returns --ablate --json benchmarks/results/returns.json
+	@$(BIN)/loopless bench replay --json benchmarks/results/replay.json
 	@$(BIN)/python -m loopless.bench.readme README.md
 
 clean: ## remove what make made

@@ -12,7 +12,9 @@ def test_every_suite_runs_and_has_a_layout(name):
     assert callable(layout(name).rendered)
 
 
-@pytest.mark.parametrize(("name", "hint"), [("retruns", "'returns'"), ("xyz", "There are: returns")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("retruns", "'returns'"), ("xyz", "There are: returns")]
+)
 def test_an_unknown_name_gets_a_hint(name, hint):
     with pytest.raises(UnknownSuite, match=hint):
         load(name)

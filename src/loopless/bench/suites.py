@@ -32,7 +32,7 @@ class Options:
 Say = Callable[[str], None]
 Suite = Callable[[Options, Result, Say], None]
 
-SUITES = ("returns",)
+SUITES = ("returns", "replay")
 
 
 class UnknownSuite(ValueError):
