@@ -1,0 +1,204 @@
+"""A trainer's config class as a list of typed keys: what they are called, what values they take.
+
+A config is a frozen dataclass, nested if it likes, whose fields all have defaults and are of type
+int, float, bool, str, Path, Literal, tuple[X, ...], or X | None with None as default. Values come
+from TOML or as words from the command line; both are read here, so that both mean the same.
+Imports the standard library only. Tests: `tests/runs/test_config.py`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+
+def keys_of(cls: type) -> dict[str, Any]:
+    """The type of every key by its dotted name, `replay.capacity`; TypeError for a class of no use.
+
+    Tables, which are nested dataclasses, are left out: their keys stand for them.
+    """
+    return dict(_keys(cls, cls(), ""))
+
+
+def _keys(cls: type, defaults: Any, prefix: str) -> Iterable[tuple[str, Any]]:
+    hints = get_type_hints(cls)
+    for field in fields(cls):
+        name, hint = prefix + field.name, hints[field.name]
+        default = getattr(defaults, field.name)
+        if is_dataclass(hint):
+            yield from _keys(hint, default, name + ".")  # pyright: ignore[reportArgumentType]
+            continue
+        describe(hint)
+        if is_optional(hint) and default is not None:
+            raise TypeError(
+                f"config: {name} may be None, so None must be its default: TOML has none"
+            )
+        yield name, hint
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"replay.capacity": 1} as {"replay": {"capacity": 1}}."""
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        *tables, last = name.split(".")
+        branch = tree
+        for table in tables:
+            branch = branch.setdefault(table, {})
+        branch[last] = value
+    return tree
+
+
+def build(default: Any, values: Mapping[str, Any]) -> Any:
+    """`default` with the nested `values` in place of its own."""
+    changes = {
+        name: build(getattr(default, name), value) if isinstance(value, dict) else value
+        for name, value in values.items()
+    }
+    return replace(default, **changes)
+
+
+def value_of(config: Any, name: str) -> Any:
+    """The value of a dotted name."""
+    for part in name.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def is_optional(hint: Any) -> bool:
+    return get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
+
+
+def is_many(hint: Any) -> bool:
+    return get_origin(_present(hint)) is tuple
+
+
+def _present(hint: Any) -> Any:
+    """X of X | None."""
+    if not is_optional(hint):
+        return hint
+    inner = [kind for kind in get_args(hint) if kind is not NoneType]
+    return inner[0] if len(inner) == 1 else hint
+
+
+def describe(hint: Any) -> str:
+    """What a key of this type takes, in words."""
+    hint, none = _present(hint), " or None" if is_optional(hint) else ""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(map(_quoted, arguments)) + none
+    if origin is tuple and len(arguments) == 2 and arguments[1] is ...:
+        return f"a list, each {describe(arguments[0])}{none}"
+    if hint not in _READERS:
+        raise TypeError(f"config: no field can be of type {hint}; see {__name__}")
+    return _READERS[hint].words + none
+
+
+def from_toml(hint: Any, value: Any) -> Any:
+    """A value as TOML gave it, as its key has it; ValueError if it does not fit."""
+    hint = _present(hint)
+    if get_origin(hint) is Literal:
+        found = [o for o in get_args(hint) if o == value and type(o) is type(value)]
+        return _one(found)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise ValueError
+        return tuple(from_toml(get_args(hint)[0], item) for item in value)
+    return _READERS[hint].value(value)
+
+
+def from_words(hint: Any, words: list[str]) -> Any:
+    """Words of the command line as their key has them; ValueError if they do not fit."""
+    if is_optional(hint) and words == ["None"]:
+        return None
+    hint = _present(hint)
+    if get_origin(hint) is tuple:
+        return tuple(from_words(get_args(hint)[0], [word]) for word in words)
+    word = _one(words)
+    if get_origin(hint) is Literal:
+        return _one([option for option in get_args(hint) if str(option) == word])
+    return _READERS[hint].word(word)
+
+
+def to_toml(value: Any) -> Any:
+    """A value as TOML has it."""
+    if isinstance(value, tuple):
+        return [to_toml(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def did_you_mean(name: str, names: Iterable[str], show: Callable[[str], str]) -> str:
+    """The nearest of `names`: in whole, or by what follows its last dot."""
+    names = list(names)
+    close = get_close_matches(name, names, 1)
+    if not close:
+        by_last = {other.rpartition(".")[2]: other for other in names}
+        close = [by_last[last] for last in get_close_matches(name.rpartition(".")[2], by_last, 1)]
+    return f" Did you mean {show(close[0])}?" if close else ""
+
+
+def _one(found: list[Any]) -> Any:
+    if len(found) != 1:
+        raise ValueError
+    return found[0]
+
+
+def _quoted(option: Any) -> str:
+    return f'"{option}"' if isinstance(option, str) else str(option)
+
+
+def _integer(value: Any) -> int:
+    # 1e6 is how people write a million.
+    if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
+        return int(value)
+    if type(value) is not int or not -(2**63) <= value < 2**63:  # what TOML promises to hold
+        raise ValueError
+    return value
+
+
+def _integer_or_float(word: str) -> int | float:
+    try:
+        return int(word)
+    except ValueError:
+        return float(word)
+
+
+def _number(value: Any) -> float:
+    if type(value) is int and abs(value) < 2**63:
+        return float(value)
+    if type(value) is not float or value != value:  # NaN passes every range check
+        raise ValueError
+    return value
+
+
+def _switch(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError
+    value.encode("utf-8")  # a UnicodeEncodeError is a ValueError: a file could not hold the text
+    return value
+
+
+class _Reader(NamedTuple):
+    """How a plain type is read: what to call its values, and the function from TOML and word."""
+
+    words: str
+    value: Callable[[Any], Any]
+    word: Callable[[str], Any]
+
+
+_READERS: dict[Any, _Reader] = {
+    int: _Reader("an integer", _integer, lambda word: _integer(_integer_or_float(word))),
+    float: _Reader("a number", _number, lambda word: _number(float(word))),
+    bool: _Reader(
+        "true or false", _switch, lambda w: _switch({"True": True, "False": False}.get(w))
+    ),
+    str: _Reader("text", _text, _text),
+    Path: _Reader("a path", lambda value: Path(_text(value)), lambda word: Path(_text(word))),
+}
