@@ -1,0 +1,217 @@
+"""The folder of a run: made whole or not at all, known by its `run.json`, used by one trainer.
+
+    with RunFolder.create(Path("runs"), None, "dqn", config) as run: ...    # a new run, locked
+    with RunFolder.open(path, lock=True) as run: ...                        # resume
+    run = RunFolder.open(path)                                              # play, plot, export
+
+Imports the standard library and tomli-w. Tests: `tests/runs/test_folder.py`.
+"""
+
+import errno
+import json
+import os
+import re
+import secrets
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from loopless.runs import config as configs
+from loopless.runs import durable, origin
+from loopless.runs.failures import BadConfig, BadRun, RunInUse, WriteFailed, writing
+from loopless.runs.lock import Lock
+
+FORMAT = 1
+LARGEST_JSON = 1 << 20  # bytes of a run.json or config.toml; ours have a few thousand
+
+
+class RunFolder:
+    """Where everything of one run lies. `create` or `open` makes it."""
+
+    def __init__(self, path: Path, facts: dict[str, Any], lock: Lock | None):
+        self.path, self.facts, self._lock = path, facts, lock
+        self.name: str = path.resolve().name
+        self.trainer: str = facts["trainer"]
+        self.metrics = path / "metrics.jsonl"
+        self.checkpoints = path / "checkpoints"
+        self.plots = path / "plots"
+        self.config_file = path / "config.toml"
+
+    @classmethod
+    def create(cls, root: Path, name: str | None, trainer: str, config: Any) -> "RunFolder":
+        """A new run, locked. Without a name: trainer, environment and the next free number."""
+        root = Path(root)
+        if name is not None and (problem := _bad_name(name)):
+            raise BadConfig([problem])
+        _make_root(root)
+        _sweep(root)
+        facts = {"format": FORMAT, "trainer": trainer} | origin.describe()
+        staged = root / f".{secrets.token_hex(8)}{durable.STAGED}"
+        with writing(f"a run into {root}"):
+            os.mkdir(staged)
+        lock = None
+        try:
+            lock = Lock(staged / "lock")
+            with writing(f"a run into {root}"):
+                _fill(staged, facts, trainer, config)
+                return cls(_publish(staged, root, name, _stem(trainer, config)), facts, lock)
+        except BaseException:
+            if lock:
+                lock.release()
+            with suppress(OSError):
+                durable.remove(staged)
+            raise
+
+    @classmethod
+    def open(cls, path: Path, lock: bool = False) -> "RunFolder":
+        """A run that is there; `lock` it to train, and so tidy up after a process that died."""
+        path = Path(path)
+        if not path.is_dir():
+            raise BadRun(f"run: there is no run {path}.{_nearest(path)}")
+        facts = _read_facts(path)
+        held = Lock(path / "lock") if lock else None
+        run = cls(path, facts, held)
+        if held:
+            try:
+                with writing(f"into {path}"):
+                    run.checkpoints.mkdir(exist_ok=True)
+                    durable.recover(path)
+                    durable.recover(run.checkpoints)
+            except BaseException:
+                held.release()
+                raise
+        return run
+
+    def config(self, cls: type) -> Any:
+        """The run's config, as an instance of the trainer's config class."""
+        text = _read_small(self.config_file, "config.toml")
+        return configs.from_toml(cls, text, source=str(self.config_file))
+
+    def close(self) -> None:
+        """Let other processes train this run."""
+        if self._lock:
+            self._lock.release()
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _stem(trainer: str, config: Any) -> str:
+    words = "-".join(filter(None, (trainer, str(getattr(config, "env", None) or ""))))
+    return re.sub(r"[^\w.+-]+", "-", words)[:80].strip("-.")
+
+
+def _bad_name(name: str) -> str | None:
+    whole = name.isprintable() and "/" not in name and "\\" not in name and len(name) <= 120
+    if name and whole and not name.startswith((".", "-")):
+        return None
+    return f'"{name}" cannot be the name of a run: give one word, without "/" and without "." first'
+
+
+def _make_root(root: Path) -> None:
+    """The folder of runs. It is made if only itself is missing."""
+    try:
+        root.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise BadConfig([f"there is no folder {root.parent} for the runs. Create it."]) from None
+    except (FileExistsError, NotADirectoryError):
+        raise BadConfig([f"{root} is no folder; runs go into one."]) from None
+    except OSError as error:
+        with writing(f"a run into {root}"):
+            raise error
+
+
+def _sweep(root: Path) -> None:
+    """Remove what a process left that died while it made a run. A living one holds its lock."""
+    for lock in root.glob(f".*{durable.STAGED}/lock"):
+        with suppress(OSError, RunInUse, WriteFailed):
+            held = Lock(lock)
+            durable.remove(lock.parent)
+            held.release()
+
+
+def _fill(staged: Path, facts: dict[str, Any], trainer: str, config: Any) -> None:
+    header = f"`loopless train {trainer} --config` this file trains the same again."
+    texts = {
+        "config.toml": configs.to_toml(config, header),
+        "metrics.jsonl": "",
+        "run.json": json.dumps(facts, indent=1, ensure_ascii=False) + "\n",
+    }
+    for name, text in texts.items():
+        data = text.encode("utf-8", "replace")
+        durable.write(staged / name, lambda file, data=data: durable.write_all(file, data))
+    for name in ("checkpoints", "plots"):
+        os.mkdir(staged / name)
+    durable.sync_folder(staged)
+
+
+def _publish(staged: Path, root: Path, name: str | None, stem: str) -> Path:
+    """Rename to the name asked for, or to the first number that is free."""
+    number = _next_number(root, stem)
+    while True:
+        path = root / (name or f"{stem}-{number}")
+        try:
+            # Onto an existing run the system refuses to rename, so that two cannot get one name.
+            os.rename(staged, path)
+            durable.sync_folder(root)
+            return path
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+        if name:
+            again = f"Use `loopless resume {path}` to continue it, or another name with --run."
+            raise BadConfig([f"{path} exists already. {again}"])
+        number += 1
+
+
+def _next_number(root: Path, stem: str) -> int:
+    pattern = re.compile(re.escape(stem) + r"-(\d{1,9})")
+    found = (pattern.fullmatch(name) for name in os.listdir(root))
+    return max((int(match[1]) + 1 for match in found if match), default=0)
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    text = _read_small(path / "run.json", "run.json")
+    try:
+        facts = json.loads(text)
+        version, trainer = facts["format"], facts["trainer"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadRun(
+            f"run: {path / 'run.json'} is broken ({type(error).__name__}: {error}). Restore it "
+            f"from a copy; config.toml and the checkpoints beside it are not touched."
+        ) from None
+    if type(version) is not int or not isinstance(trainer, str):
+        raise BadRun(
+            f"run: {path / 'run.json'} is broken: format {version!r}, trainer {trainer!r}."
+        )
+    if version > FORMAT:
+        raise BadRun(
+            f"run: {path} was made by a newer loopless (format {version}; this one reads up to "
+            f"{FORMAT}). Upgrade loopless."
+        )
+    return facts
+
+
+def _read_small(path: Path, name: str) -> str:
+    try:
+        return durable.read_small(path, LARGEST_JSON).decode()
+    except FileNotFoundError:
+        raise BadRun(f"run: {path.parent} is no run: it has no {name}.") from None
+    except UnicodeDecodeError:
+        raise BadRun(f"run: {path} is broken: it is no text in UTF-8.") from None
+    except OSError as error:
+        raise BadRun(f"run: cannot read {path}: {error.strerror}.") from None
+
+
+def _nearest(path: Path) -> str:
+    with suppress(OSError):
+        others = [entry.parent.name for entry in path.parent.glob("*/run.json")]
+        if close := get_close_matches(path.name, others, 1):
+            return f" Did you mean {path.with_name(close[0])}?"
+        if others:
+            return f" There is: {', '.join(sorted(others)[-5:])}."
+    return ""
