@@ -157,6 +157,8 @@ def _unknown(name: str) -> str:
 
 def _plain(name: str, value: Any) -> Any:
     """A number, or a list of numbers, as JSON has them: what is not finite becomes null."""
+    if type(value) in (int, float):
+        return value if math.isfinite(value) else None
     array = np.asarray(value)
     if array.ndim > 1 or array.dtype.kind not in "iuf":
         raise TypeError(
