@@ -131,12 +131,22 @@ def test_markdown_has_a_column_a_case_and_says_what_is_wrong_or_missing():
         row(contender="peer", role="peer", status="disagrees"),
         row(contender="absent", role="peer", status="unavailable", value=None),
     ]
-    assert markdown.grid("what", markdown.by_case(rows)) == [
+    assert markdown.grid("what", rows) == [
         "| what | 25×4 | 9×9 |",
         "| --- | --: | --: |",
         "| ours | 15.0 µs | 2.00 ms |",
         "| peer | 15.0 µs (wrong) | – |",
         "| absent | unavailable | – |",
+    ]
+
+
+def test_markdown_can_be_turned_round():
+    rows = [row(), row(case="9×9", contender="peer", value=2e-3)]
+    assert markdown.grid("what", rows, "case", "contender") == [
+        "| what | ours | peer |",
+        "| --- | --: | --: |",
+        "| 25×4 | 15.0 µs | – |",
+        "| 9×9 | – | 2.00 ms |",
     ]
 
 

@@ -6,12 +6,14 @@ Imports `result`, and `table` for how a number is written. Tests:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from loopless.bench.result import Measurement, Result
 from loopless.bench.table import duration, measured
 
 NOT_RUN = "–"
+Axis = Literal["case", "contender"]
 
 
 def section(result: Result, *names: str) -> list[Measurement]:
@@ -22,21 +24,18 @@ def line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def grid(head: str, columns: Mapping[str, Sequence[Measurement]]) -> list[str]:
-    """Contenders down, in the order in which they first come; one column for each list of rows."""
-    names = dict.fromkeys(row.contender for rows in columns.values() for row in rows)
-    cells = {(c, row.contender): cell(row) for c, rows in columns.items() for row in rows}
+def grid(
+    head: str, rows: Sequence[Measurement], down: Axis = "contender", across: Axis = "case"
+) -> list[str]:
+    """A table of times, names in the order in which they first come."""
+    names = dict.fromkeys(getattr(row, down) for row in rows)
+    columns = dict.fromkeys(getattr(row, across) for row in rows)
+    cells = {(getattr(row, down), getattr(row, across)): cell(row) for row in rows}
     return [
         line([head, *columns]),
         line(["---", *("--:" for _ in columns)]),
-        *(line([name, *(cells.get((c, name), NOT_RUN) for c in columns)]) for name in names),
+        *(line([name, *(cells.get((name, c), NOT_RUN) for c in columns)]) for name in names),
     ]
-
-
-def by_case(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
-    """Columns for `grid`: the rows of each case."""
-    cases = dict.fromkeys(row.case for row in rows)
-    return {case: [row for row in rows if row.case == case] for case in cases}
 
 
 def cell(row: Measurement) -> str:

@@ -5,7 +5,7 @@ Imports `markdown`. Tests: `tests/test_readme.py`.
 
 from __future__ import annotations
 
-from loopless.bench.markdown import by_case, grid, measured_on, section, target_table
+from loopless.bench.markdown import grid, measured_on, section, target_table
 from loopless.bench.result import Result
 
 TITLES = {
@@ -24,9 +24,9 @@ HOST = ("uniform", "one call", "prioritized", "episodic", "adding")
 def rendered(result: Result) -> list[str]:
     """Times on the host, times in a scan, then every target with what was measured."""
     return [
-        *grid("host", by_case(section(result, *HOST))),
+        *grid("host", section(result, *HOST)),
         "",
-        *grid("in a jitted scan", by_case(section(result, "device"))),
+        *grid("in a jitted scan", section(result, "device"), "case", "contender"),
         "",
         *target_table(result.measurements),
         "",

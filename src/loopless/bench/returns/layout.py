@@ -5,7 +5,7 @@ Imports `markdown`, and names from `ours`. Tests: `tests/test_readme.py`.
 
 from __future__ import annotations
 
-from loopless.bench.markdown import by_case, grid, measured_on, section, target_table
+from loopless.bench.markdown import grid, measured_on, section, target_table
 from loopless.bench.result import Result
 from loopless.bench.returns.ours import FLOOR, NUMPY, TORCH
 
@@ -23,7 +23,7 @@ TITLES = {
 def rendered(result: Result) -> list[str]:
     """Times by shape, then every target with what was measured."""
     return [
-        *grid("GAE, both outputs", by_case(section(result, "shapes"))),
+        *grid("GAE, both outputs", section(result, "shapes")),
         "",
         *target_table(result.measurements),
         "",
