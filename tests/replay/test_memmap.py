@@ -10,7 +10,14 @@ import textwrap
 import numpy as np
 import pytest
 
-from loopless.replay import PrioritizedReplayBuffer, ReplayBuffer, journal, memmap, memory
+from loopless.replay import (
+    EpisodicReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    journal,
+    memmap,
+    memory,
+)
 
 FIELDS = {
     "obs": ((3,), np.float32),
@@ -241,29 +248,35 @@ def test_nor_can_one_process_open_it_twice(tmp_path):
             ReplayBuffer.open(tmp_path / "b")
 
 
-def test_a_fork_can_neither_write_nor_keep_the_lock(tmp_path):
-    buffer = make("uniform", tmp_path / "b")
-    buffer.add(**rows(0, 20))
+FORKED = """
+    import os, sys
+    import numpy as np
+    from loopless.replay import ReplayBuffer
+    buffer = ReplayBuffer(40, {"x": ((), np.int64)}, storage="memmap", path=sys.argv[1])
+    buffer.add(x=np.arange(20))
     buffer.flush()
-    out, into = os.pipe()
-    hold, go = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+    said, say = os.pipe()
+    wait, go = os.pipe()
+    if os.fork() == 0:
         try:
-            buffer.add(**rows(0, 1))
+            buffer.add(x=1)
         except RuntimeError as error:
-            os.write(into, str(error).encode())
+            os.write(say, str(error).encode())
         os.close(go)
-        os.read(hold, 1)  # lives on while the parent opens it again
+        os.read(wait, 1)  # lives on while its parent opens the buffer again
         os._exit(0)
-    os.close(hold)
-    assert "is a fork" in os.read(out, 1000).decode()
-    crash(buffer)
-    assert len(ReplayBuffer.open(tmp_path / "b")) == 20
-    os.close(go)
-    os.waitpid(pid, 0)
-    for handle in (out, into):
-        os.close(handle)
+    os.close(wait)
+    print(os.read(said, 1000).decode())
+    buffer._storage.close()
+    print(len(ReplayBuffer.open(sys.argv[1])))
+"""
+
+
+def test_a_fork_can_neither_write_nor_keep_the_lock(tmp_path):
+    program = [sys.executable, "-c", textwrap.dedent(FORKED), str(tmp_path / "b")]
+    done = subprocess.run(program, check=True, timeout=120, capture_output=True, text=True)
+    assert "is a fork" in done.stdout
+    assert done.stdout.endswith("\n20\n")
 
 
 def test_a_closed_buffer_says_so(tmp_path):
@@ -408,6 +421,75 @@ def test_a_copy_lies_in_memory(tmp_path):
         same_state(buffer, twin)
         twin.add(**rows(20, 20))
         assert len(buffer) == 20
+
+
+EPISODES = {"obs": ((2,), np.float32), "frame": ((300,), np.uint8)}
+
+
+def episodic(path, capacity=200, **options):
+    return EpisodicReplayBuffer(
+        capacity, EPISODES, terminals="single", seed=3, storage="memmap", path=path, **options
+    )
+
+
+def add_episodes(buffer, lengths, first=0):
+    """Rows of these lengths, whose steps tell their number; each fifth ends a segment."""
+    for length in lengths:
+        number = np.arange(first, first + length)
+        buffer.add_episode(
+            obs=np.repeat(number[:, None], 2, 1).astype(np.float32),
+            frame=np.repeat((number % 251)[:, None], 300, 1).astype(np.uint8),
+            terminals=number % 5 == 4,
+        )
+        first += length
+    return first
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("since", [(), (11,), (30, 40, 50), (60, 60, 60, 60)])
+@pytest.mark.parametrize("flushed", [(), (20, 7, 33), (70, 60, 50, 45, 30)])
+def test_episodes_are_as_flushed_after_a_crash(flushed, since, weighted, tmp_path):
+    buffer = episodic(tmp_path / "b")
+    end = add_episodes(buffer, flushed)
+    if flushed:
+        buffer.sample(8, discount=0.9)
+        if weighted:
+            buffer.set_row_weights(np.arange(1.0, buffer.rows + 1))
+            buffer.set_step_weights(np.arange(1.0, len(buffer) + 1))
+    buffer.flush()
+    before = buffer.state()
+    add_episodes(buffer, since, end)
+    crash(buffer)
+    reopened = EpisodicReplayBuffer.open(tmp_path / "b")
+    after = reopened.state()
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value, err_msg=name)
+    twin = EpisodicReplayBuffer(200, EPISODES, terminals="single")
+    twin.restore(before)
+    if flushed:
+        for x, y in zip(
+            *(b.sample(16, discount=0.9).values() for b in (reopened, twin)), strict=True
+        ):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_a_closed_episodic_buffer_says_so(tmp_path):
+    with episodic(tmp_path / "b") as buffer:
+        add_episodes(buffer, (20,))
+    with pytest.raises(RuntimeError, match="closed"):
+        buffer.sample(4, discount=0.9)
+    with pytest.raises(RuntimeError, match="closed"):
+        add_episodes(buffer, (20,))
+    assert len(EpisodicReplayBuffer.open(tmp_path / "b")) == 20
+
+
+def test_more_episodes_than_memory_go_to_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "free_memory_bytes", lambda: 10_000)
+    with pytest.raises(ValueError, match=r'200 steps need .* storage="memmap"'):
+        EpisodicReplayBuffer(200, EPISODES)
+    with episodic(tmp_path / "b") as buffer:
+        add_episodes(buffer, (20,))
 
 
 def test_a_buffer_in_memory_has_nothing_to_flush():

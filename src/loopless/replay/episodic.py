@@ -6,23 +6,25 @@ to draw, `episodic_weights` how likely, and `episodic_saved` what is kept; it ma
 other buffers. Loop twin: `reference.episodic`. Tests: `tests/replay/test_episodic_*.py`.
 """
 
+import os
 from collections.abc import Mapping
 from operator import index
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
-from loopless.replay import files
 from loopless.replay.episodic_draws import EpisodicDraws
 from loopless.replay.episodic_rows import read_padded, read_row
-from loopless.replay.episodic_saved import restore, state_of
+from loopless.replay.episodic_saved import numbers_of, reopen, restore, state_of
 from loopless.replay.episodic_store import EpisodicStore
 from loopless.replay.episodic_weights import read_weights
 from loopless.replay.fields import flatten, parse_fields, unflatten
+from loopless.replay.kept import Kept
 from loopless.replay.memory import readable_bytes
 from loopless.replay.refusals import no_choice, no_count, refuse
 from loopless.replay.saved import UNCHANGED
 from loopless.replay.segments import CONVENTIONS
+from loopless.replay.storage import storage_of
 from loopless.replay.stores import NumPyStore
 
 LAWS = ("episode", "transition")
@@ -39,7 +41,7 @@ class DrawOptions(TypedDict, total=False):
     library: str
 
 
-class EpisodicReplayBuffer:
+class EpisodicReplayBuffer(Kept):
     """Rows of unequal length, `capacity` steps in all; the oldest rows make room for new ones.
 
     `fields` names what each step holds, "obs" among it: {"obs": ((2,), np.float32), ...}. A row
@@ -60,6 +62,10 @@ class EpisodicReplayBuffer:
     With n steps from a start to its segment's end, P(gap) = (1−γ) γ^(gap−1) / (1−γⁿ), gap 1 … n.
     `set_row_weights` and `set_step_weights` make some rows or starts likelier than others.
     Beside the data the index takes 8 bytes a step, and 40 to 80 a row.
+
+    With `storage="memmap"` and a new folder `path`, the data lie in files there, and the index in
+    memory. `flush` makes both permanent, `close` flushes, `EpisodicReplayBuffer.open(path)` goes
+    on from the last flush, also after a crash. One process at a time writes.
     """
 
     def __init__(
@@ -70,6 +76,8 @@ class EpisodicReplayBuffer:
         terminals: Literal["double", "single", "none"] = "double",
         law: Literal["episode", "transition"] = "episode",
         seed: int = 0,
+        storage: Literal["memory", "memmap"] = "memory",
+        path: str | os.PathLike | None = None,
     ) -> None:
         where = "EpisodicReplayBuffer"
         problems = no_count("capacity", capacity, 1) + no_count("seed", seed, 0)
@@ -81,7 +89,10 @@ class EpisodicReplayBuffer:
             wrong.append('fields has no "obs"')
         refuse(where, problems + wrong)
         self.terminals, self.law = terminals, law
-        self._store = EpisodicStore(where, index(capacity), parsed, seed, by_row=law == "episode")
+        self._storage = storage_of(where, storage, path)
+        self._store = EpisodicStore(
+            where, index(capacity), parsed, seed, by_row=law == "episode", storage=self._storage
+        )
         self._draws = EpisodicDraws(self._store)
 
     @classmethod
@@ -161,8 +172,9 @@ class EpisodicReplayBuffer:
     def __repr__(self) -> str:
         fields = ", ".join(f"{name} {field}" for name, field in self._store.fields.items())
         return (
-            f"EpisodicReplayBuffer({self.capacity:,} steps, {readable_bytes(self.nbytes)}: "
-            f"{fields}; {len(self):,} steps in {self.rows:,} rows, {self.starts:,} starts)"
+            f"EpisodicReplayBuffer({self.capacity:,} steps, {readable_bytes(self.nbytes)}"
+            f"{self._storage.place}: {fields}; {len(self):,} steps in {self.rows:,} rows, "
+            f"{self.starts:,} starts)"
         )
 
     def add_episode(self, *, terminals=None, valid=None, **step: Any) -> None:
@@ -266,26 +278,17 @@ class EpisodicReplayBuffer:
         """Take over a `state()` of a buffer declared alike; on an error nothing changes."""
         restore(self._store, "EpisodicReplayBuffer.restore", state, self._declared())
 
-    def save(self, path) -> None:
-        """Write the buffer to one file, whole or not at all."""
-        files.write(path, type(self).__name__, self._settings(), self.state())
+    def _beside(self) -> dict[str, Any]:
+        return numbers_of(self._store) | self._declared()
 
-    @classmethod
-    def load(cls, path) -> Self:
-        """The buffer that `save` wrote, generator and weights included."""
-        settings, state = files.read(path, cls.__name__)
-        buffer = cls(**settings)
-        buffer.restore(state)
-        return buffer
+    def _used(self) -> int:
+        return max(extent.stop for extent in self._store.queue.extents())
 
-    def __getstate__(self) -> Any:
-        # Copied one by one, the views of the fields would no longer be views of the rows.
-        return self._settings(), self.state()
+    def _reopen(self, where: str, state: dict[str, Any]) -> None:
+        reopen(self._store, where, state, self._declared())
 
-    def __setstate__(self, copied: Any) -> None:
-        settings, state = copied
-        type(self).__init__(self, **settings)
-        self.restore(state)
+    def _forget(self) -> None:
+        self._store.forget()
 
     def _settings(self) -> dict[str, Any]:
         """What the constructor takes, but for the seed."""

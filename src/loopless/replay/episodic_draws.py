@@ -63,6 +63,8 @@ class EpisodicDraws:
             check_library(where, library, out)
         store = self.store
         if not store.queue.rows:
+            if store.rows.storage.closed:
+                raise RuntimeError(f"{where}: the buffer was closed. Open it again.")
             raise RuntimeError(f"{where}: the buffer is empty. Add an episode first.")
         given = flatten(where, out) if isinstance(out, Mapping) else out
         if given is not None:

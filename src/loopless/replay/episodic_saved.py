@@ -5,7 +5,7 @@ Rows are saved oldest first, without what lies unused between them. Imports `epi
 `tests/replay/test_episodic_saved.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,11 @@ from loopless.replay.stores import NumPyStore
 def state_of(store: EpisodicStore) -> dict[str, Any]:
     """All rows, and the numbers beside them; weights that are not used are empty."""
     rows = {f"data/{name}": store.in_order(view) for name, view in store.rows.views.items()}
-    return rows | _numbers(store)
+    return rows | numbers_of(store)
 
 
-def _numbers(store: EpisodicStore) -> dict[str, Any]:
+def numbers_of(store: EpisodicStore) -> dict[str, Any]:
+    """All that is saved beside the rows."""
     queue, steps = store.queue, store.steps
     return {
         "capacity": store.capacity,
@@ -42,11 +43,23 @@ def restore(
     store: EpisodicStore, where: str, state: Mapping[str, Any], same: Mapping[str, int]
 ) -> None:
     """Take over a saved state, `same` being what else must be equal; or change nothing."""
-    read = _read(store, where, state, same)
-    lengths, first = read["lengths"], read["first"]
-    steps = int(lengths.sum())
-    arrays = read_fields(where, state, store.fields, (steps,), NumPyStore())
+    read = _read(store, where, state, same, store.fields)
+    steps = (int(read["lengths"].sum()),)
+    arrays = read_fields(where, state, store.fields, steps, NumPyStore())
     store.rows.announce(0, store.capacity)
+    _take_over(store, read, arrays)
+
+
+def reopen(
+    store: EpisodicStore, where: str, state: Mapping[str, Any], same: Mapping[str, int]
+) -> None:
+    """Take over what `numbers_of` a store of these rows gave."""
+    _take_over(store, _read(store, where, state, same, ()), None)
+
+
+def _take_over(store: EpisodicStore, read: Mapping[str, Any], arrays: Any) -> None:
+    """List rows, and write them unless there are no `arrays`: then they are where they belong."""
+    lengths, first = read["lengths"], read["first"]
     if len(read["step_weights"]):
         store.hold_step_weights()
     else:
@@ -60,8 +73,9 @@ def restore(
     ):
         if len(lengths[rows]):
             ahead = read["horizons"][part]
-            data = {name: array[part] for name, array in arrays.items()}
-            store.rows.write(begin % store.capacity, len(ahead), data)
+            if arrays is not None:
+                data = {name: array[part] for name, array in arrays.items()}
+                store.rows.write(begin % store.capacity, len(ahead), data)
             store.enter(begin, lengths[rows], ahead, sums_over_rows(ahead > 0, lengths[rows]))
     store.weigh_rows(read["row_weights"] if len(read["row_weights"]) else None)
     if store.steps.used:
@@ -69,13 +83,15 @@ def restore(
     store.random = read["random"]
 
 
-def _read(store: EpisodicStore, where: str, state, same: Mapping[str, int]) -> dict[str, Any]:
-    """The numbers of a state, if they make sense."""
+def _read(
+    store: EpisodicStore, where: str, state, same: Mapping[str, int], fields: Iterable[str]
+) -> dict[str, Any]:
+    """The numbers of a state that has these `fields`, too, if they make sense."""
     lengths = np.asarray(state.get("lengths", ()))
     if lengths.ndim != 1 or lengths.dtype != np.int64:
         lengths = np.zeros(0, np.int64)
     steps = max(0, int(lengths.sum()))
-    own = _numbers(store) | {
+    own = numbers_of(store) | {
         "lengths": lengths,
         "horizons": np.zeros(steps, np.int32),
         "row_weights": np.zeros(len(lengths) if np.size(state.get("row_weights", ())) else 0),
@@ -83,7 +99,7 @@ def _read(store: EpisodicStore, where: str, state, same: Mapping[str, int]) -> d
         **same,
     }
     most = {"lengths": store.capacity, "horizons": store.capacity}
-    read = read_numbers(where, state, own, store.fields, same=("capacity", *same), most=most)
+    read = read_numbers(where, state, own, fields, same=("capacity", *same), most=most)
     if not _rows_fit(store.capacity, read["first"], lengths, read["horizons"]):
         refuse(where, ["the rows of the state do not fit together"], UNCHANGED)
     refuse(where, _weight_problems(store, read), UNCHANGED)

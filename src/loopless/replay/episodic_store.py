@@ -9,6 +9,7 @@ the order in which rows come and go, so that dropping a row is moving a number. 
 import math
 from collections.abc import Mapping
 from operator import index
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from loopless.replay.memory import bytes_that_fit
 from loopless.replay.row_queue import RowQueue
 from loopless.replay.rows import PackedRows
 from loopless.replay.segments import sums_over_rows
+from loopless.replay.storage import Memory
 from loopless.replay.stores import NumPyStore
 
 
@@ -26,13 +28,21 @@ class EpisodicStore:
     """All arrays of a buffer, allocated together, and its generator."""
 
     def __init__(
-        self, owner: str, capacity: int, fields: Mapping[str, Field], seed, *, by_row: bool
+        self,
+        owner: str,
+        capacity: int,
+        fields: Mapping[str, Field],
+        seed,
+        *,
+        by_row: bool,
+        storage: Any = None,
     ) -> None:
         """`by_row` is whether rows are drawn first, or starts among all; see `episodic_weights`."""
         self.owner, self.capacity, self.fields, self.by_row = owner, capacity, fields, by_row
         beside = {"index": Field((2,), "int32")}
-        self._refuse_what_does_not_fit(f"{capacity:,} steps", {**fields, **beside})
-        self.rows = PackedRows(owner, capacity, fields, NumPyStore(), beside=beside)
+        self.rows = PackedRows(
+            owner, capacity, fields, NumPyStore(), storage=storage, beside=beside, unit="steps"
+        )
         self.pairs = self._allocate("pairs", (2,), np.int32)  # a ring of (flat index, horizon)
         self.queue = RowQueue(capacity)
         self.rows_weighted, self.steps = False, StepWeights()
@@ -42,9 +52,12 @@ class EpisodicStore:
         self._row_sums = np.zeros(0)
 
     def _allocate(self, name: str, shape: tuple[int, ...], dtype) -> np.ndarray:
-        """Zeros [capacity, *shape]. Beside the fields, all that grows with capacity comes hence."""
+        """Zeros [capacity, *shape]. Beside the fields, all that grows with capacity comes hence.
+
+        It lies in memory, wherever the fields do, and is part of the state that a flush saves.
+        """
         width = math.prod(shape) * np.dtype(dtype).itemsize
-        array = self.rows.storage.allocate(name, self.capacity, width)
+        array = Memory().allocate(name, self.capacity, width)
         return array.view(dtype).reshape(self.capacity, *shape)
 
     def _refuse_what_does_not_fit(self, extent: str, fields: Mapping[str, Field]) -> None:
@@ -67,6 +80,11 @@ class EpisodicStore:
         self.queue.drop(in_the_way)
         self.rows.write(begin % self.capacity, steps, rows.arrays)
         self.enter(begin, rows.lengths, rows.horizons, rows.starts)
+
+    def forget(self) -> None:
+        """Hold nothing."""
+        self.queue = RowQueue(self.capacity)
+        self._changes += 1
 
     def enter(self, begin: int, lengths, horizons, starts) -> None:
         """List the starts of rows whose data are in place, from position `begin` on."""

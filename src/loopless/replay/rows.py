@@ -47,10 +47,11 @@ class PackedRows:
         storage: Any = None,
         beside: Mapping[str, Field],
         elsewhere: Collection[str] = (),
+        unit: str = "transitions",
     ) -> None:
         """Rows lie in `storage`, memory if left out; `beside` is what else the owner keeps.
 
-        Fields `elsewhere` are drawn with the others but kept by others.
+        Fields `elsewhere` are drawn with the others but kept by others. A row is called a `unit`.
         """
         self.owner, self.capacity, self.fields = owner, capacity, fields
         self.storage = storage = storage or Memory()
@@ -70,14 +71,15 @@ class PackedRows:
             self.stride += -self.stride % LINE
         padding = {"padding": Field((self.stride - ends[-1],), "uint8")}
         rows = {name: field for name, field in fields.items() if name not in elsewhere} | padding
-        extent, advice = f"{capacity:,} transitions", "Use a smaller capacity or smaller dtypes"
+        extent, advice = f"{capacity:,} {unit}", "Use a smaller capacity or smaller dtypes"
         if storage.watched:
             args = (owner, f"{extent}{storage.place}", capacity, rows, store, f"{advice}.")
             self.nbytes = memory.bytes_that_fit(*args, place=storage)
             rows, advice = {}, f"{advice}; this is what files do not hold"
         else:
             self.nbytes = 0
-            advice += ', single_copy if observations are images, or storage="memmap"'
+            images = ", single_copy if observations are images" if unit == "transitions" else ""
+            advice += f'{images}, or storage="memmap"'
         args = (owner, extent, capacity, {**rows, **beside}, store, f"{advice}.")
         self.nbytes += memory.bytes_that_fit(*args)
         self.packed = storage.allocate("packed rows", capacity, self.stride)

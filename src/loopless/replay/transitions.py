@@ -12,9 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from loopless.replay import files, saved
+from loopless.replay import saved
 from loopless.replay.casts import convert_all
 from loopless.replay.fields import Field, flatten, parse_fields, unflatten
+from loopless.replay.kept import Kept
 from loopless.replay.memory import readable_bytes
 from loopless.replay.outputs import as_library, check_library
 from loopless.replay.refusals import misnamed, no_count, refuse
@@ -36,7 +37,7 @@ def kernels() -> Any:
     return numba_ring
 
 
-class Ring:
+class Ring(Kept):
     """Fields, rows, head and generator of a ring of transitions."""
 
     def __init__(
@@ -267,70 +268,21 @@ class Ring:
         self._rows.write(0, size, arrays)
         self._take_over(read)
 
-    def save(self, path) -> None:
-        """Write the buffer to one file, whole or not at all."""
-        files.write(path, type(self).__name__, self._settings(), self.state())
+    def _beside(self) -> dict[str, Any]:
+        return self._numbers() | (self._successors.state() if self._successors else {})
 
-    @classmethod
-    def load(cls, path) -> Self:
-        """The buffer that `save` wrote, generator included."""
-        settings, state = files.read(path, cls.__name__)
-        buffer = cls(**settings)
-        buffer.restore(state)
-        return buffer
+    def _used(self) -> int:
+        return self._size
 
-    def flush(self) -> None:
-        """Make permanent, in the files of a buffer with storage="memmap", all that it holds now.
+    def _reopen(self, where: str, state: dict[str, Any]) -> None:
+        if self._successors:
+            self._successors.restore(where, state)
+        read = saved.read_numbers(where, state, self._numbers(), (), same=("capacity", "envs"))
+        refuse(where, self._inconsistent(read))
+        self._take_over(read)
 
-        After a crash `open` finds what the last flush left, all of it and nothing else.
-        """
-        state = self._numbers() | (self._successors.state() if self._successors else {})
-        self._storage.flush(type(self).__name__, self._settings(), state, self._size)
-
-    @classmethod
-    def open(cls, path) -> Self:
-        """The buffer in the folder `path`, as it was flushed last, generator included."""
-        from loopless.replay.memmap import MemMap
-
-        where = f"{cls.__name__}.open"
-        storage = MemMap(where, path, new=False)
-        try:
-            settings, state = storage.read(cls.__name__)
-            buffer = cls(**settings, storage=storage)
-            if buffer._successors:
-                buffer._successors.restore(where, state)
-            own, same = buffer._numbers(), ("capacity", "envs")
-            read = saved.read_numbers(where, state, own, (), same=same)
-            refuse(where, buffer._inconsistent(read))
-            storage.roll_back(read["size"])
-        except BaseException:
-            storage.close()
-            raise
-        buffer._take_over(read)
-        return buffer
-
-    def close(self) -> None:
-        """Flush a buffer with storage="memmap" and let others open it; it is not used again."""
-        if self._storage.watched and not self._storage.closed:
-            self.flush()
-            self._storage.close()
-            self._head = self._size = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __getstate__(self) -> Any:
-        # Copied one by one, the views of the fields would no longer be views of the rows. A copy
-        # lies in memory, wherever its original does.
-        return self._settings(), self.state()
-
-    def __setstate__(self, copied: Any) -> None:
-        settings, state = copied
-        type(self).__init__(self, **settings)
-        self.restore(state)
+    def _forget(self) -> None:
+        self._head = self._size = 0
 
     def _settings(self) -> dict[str, Any]:
         """What the constructor takes, but for the seed."""
