@@ -27,6 +27,7 @@ def result():
     suite.measure_adding(1000, options, contest)
     suite.measure_ingest(3, contest)
     suite.measure_growth(2000, 4000, contest)
+    suite.measure_cold(1000, 3, options, contest)
     suite.measure_scanned([7000], options, contest)
     samplers.CHECKED_DRAWS = draws
     return made

@@ -76,6 +76,13 @@ def test_our_tensors_against_theirs_are_stated():
     assert verdicts(judge, times, TORCH) == [None, None]
 
 
+def test_cold_calls_are_stated_where_there_is_someone_to_compare_with():
+    rows = promises.judge_cold([row(NUMPY, 2.0), row(CPPRB, 6.0), row(TORCHRL, None)])
+    assert [(x.target, x.measured, x.met) for x in rows[0].targets] == [
+        ("stated: cold, × as fast as cpprb", 3.0, None)
+    ]
+
+
 def test_a_peer_that_is_wrong_has_to_be_beaten_all_the_same():
     rows = [row(NUMPY, 1.0), row(CPPRB, 3.0, status="disagrees")]
     (target,) = promises.judge_prioritized(rows)[0].targets

@@ -15,6 +15,7 @@ TITLES = {
     "episodic": "Pairs of one segment at a truncated-geometric gap, 1000 rows × 1001 steps",
     "adding": "Adding to a full buffer",
     "ingest": "Filling an episodic buffer",
+    "cold": "A call at a time, second-level cache emptied before it",
     "growth": "The same call on a small buffer and on a large one",
     "device": "Inside a jitted scan on the CPU",
 }

@@ -90,5 +90,16 @@ def judge_growth(small: str, large: str, rows: Rows) -> list[Measurement]:
     return hang(rows, large, [at_most(GROWTH, slower, f"{GROWTH:g} × {small}")])
 
 
+def judge_cold(rows: Rows) -> list[Measurement]:
+    """The same comparisons with emptied caches; stated only."""
+    found = times(rows)
+    named = [name for name in (CPPRB, BASELINES, TORCHRL, LOOP, PROPOSED) if found.get(name)]
+    return hang(
+        rows,
+        NUMPY,
+        [stated(ratio(found[x], found[NUMPY]), f"cold, × as fast as {x}") for x in named],
+    )
+
+
 def judge_scanned(rows: Rows) -> list[Measurement]:
     return hang(rows, NUMPY, as_fast(rows, NUMPY, SCANNED))

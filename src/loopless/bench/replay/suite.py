@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from loopless.bench import libraries
+from loopless.bench.caches import cooler
 from loopless.bench.contender import Case, Contender
 from loopless.bench.contest import Contest, enter
 from loopless.bench.replay import device, flashbax_peer, loops, ours, peers, promises
@@ -27,15 +28,18 @@ ROWS = 1000
 EPISODIC_BATCHES = (256, 1024)
 ENVS = 64
 FROM, TO = 10_000, 1_000_000
+# A draw reads other rows each time: one call does not undo what a neighbour left in the caches.
+SAMPLE_S = 1e-3
 
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Measure everything. Rows are added to `result` as they come; Ctrl-C passes through."""
-    budget = Budget(total_s=0.12, most_samples=50) if options.quick else Budget()
+    budget = Budget(SAMPLE_S, total_s=0.12, most_samples=50) if options.quick else Budget(SAMPLE_S)
     contest = Contest(result, budget, say)
     libraries.prepare(options.threads)
     result.settings |= {"alpha": ALPHA, "beta": BETA, "discount": DISCOUNT}
     result.settings |= {"row_steps": STEPS, "segment_steps": SEGMENT, "jax_async_dispatch": False}
+    result.settings["caches"] = "warm; in section cold, second level emptied before each call"
     sizes = SIZES[:1] if options.quick else SIZES
     measure_uniform(sizes, options, contest)
     measure_one_call(SIZES[0], options, contest)
@@ -44,6 +48,8 @@ def run(options: Options, result: Result, say: Say) -> None:
     measure_adding(SIZES[0], options, contest)
     measure_ingest(ROWS, contest)
     measure_growth(FROM, TO, contest)
+    if not options.quick:
+        measure_cold(SIZES[0], ROWS, options, contest)
     measure_scanned(sizes, options, contest)
 
 
@@ -107,6 +113,17 @@ def measure_growth(small: int, large: int, contest: Contest) -> None:
         for entry in entries:
             entry.row = replace(entry.row, case=f"{law}, {BATCH}")
         contest.settle(entries, partial(promises.judge_growth, *names))
+
+
+def measure_cold(count: int, rows: int, options: Options, contest: Contest) -> None:
+    """A call at a time, as after an update that needed the caches for itself. Nothing promised."""
+    cold = contest.with_budget(sample_s=0.0, warm_s=0.0)
+    for case, contenders in (
+        (Uniform(count, BATCH), (ours.UNIFORM[0], *others(options, *peers.UNIFORM))),
+        (Prioritized(count, BATCH), (ours.PRIORITIZED[0], *others(options, *peers.PRIORITIZED))),
+        (Trajectories(rows, BATCH), (ours.EPISODIC, loops.SEARCH, loops.TABLE)),
+    ):
+        cold.run("cold", case, contenders, promises.judge_cold, cooler())
 
 
 def measure_scanned(sizes: Iterable[int], options: Options, contest: Contest) -> None:
