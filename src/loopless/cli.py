@@ -48,6 +48,96 @@ def bench(
     )
 
 
+@app.command
+def train(trainer: Annotated[Positional[str], arg(metavar="TRAINER")]) -> int:
+    """Train an agent: `loopless train dqn --env CartPole-v1`.
+
+    `loopless train TRAINER --help` lists what a trainer can be told. There is: dqn.
+
+    Args:
+        trainer: Which one.
+    """
+    from loopless.train import commands
+
+    return commands.train([trainer])
+
+
+@app.command
+def resume(
+    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    steps: Annotated[int | None, arg(metavar="N")] = None,
+) -> int:
+    """Go on with a run that was interrupted, from its newest whole checkpoint.
+
+    Args:
+        run: Folder of the run.
+        steps: Train to so many steps in all, more or fewer than were asked for at first.
+    """
+    from loopless.train import commands
+
+    return commands.resume(run, steps)
+
+
+@app.command
+def play(
+    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    episodes: Annotated[int, arg(metavar="N")] = 20,
+    checkpoint: Annotated[str, arg(metavar="NAME")] = "best",
+    seed: Annotated[int, arg(metavar="N")] = 0,
+    agent: Annotated[int, arg(metavar="N")] = 0,
+    record: Annotated[Path | None, arg(metavar="FILE")] = None,
+) -> int:
+    """Evaluate a trained policy without exploration, and record it on demand.
+
+    Args:
+        run: Folder of the run.
+        episodes: How many.
+        checkpoint: best, latest, or the name of one.
+        seed: Seed of the environments.
+        agent: Which one, of a run with several seeds.
+        record: Write one episode there, as .gif or .mp4.
+    """
+    from loopless.train import commands
+
+    return commands.play(run, episodes, checkpoint, seed, agent, record)
+
+
+@app.command
+def plot(
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]")],
+    output: Annotated[Path | None, arg(metavar="FILE")] = None,
+) -> int:
+    """Draw runs beside each other; those that differ only by seed become one curve with a band.
+
+    Args:
+        runs: Folders of the runs.
+        output: File of the picture; comparison.png if none is named.
+    """
+    from loopless.train import commands
+
+    return commands.plot(runs, output)
+
+
+@app.command
+def export(
+    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    output: Annotated[Path | None, arg(metavar="FILE")] = None,
+    checkpoint: Annotated[str, arg(metavar="NAME")] = "best",
+    agent: Annotated[int, arg(metavar="N")] = 0,
+) -> int:
+    """Write a policy as one safetensors file, with a JSON card that says how to use it from NumPy.
+
+    Args:
+        run: Folder of the run.
+        output: Name of the file; policy.safetensors in the run's folder if none is named.
+        checkpoint: best, latest, or the name of one.
+        agent: Which one, of a run with several seeds.
+    """
+    from loopless.train import commands
+
+    return commands.export(run, output, checkpoint, agent)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -57,6 +147,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"loopless {__version__}")
         return 0
     try:
+        if arguments[:1] == ["train"] and arguments[1:] and not arguments[1].startswith("-"):
+            from loopless.train import commands
+
+            return commands.train(arguments[1:])  # whose flags are the trainer's own
         return app.cli(prog="loopless", description=DESCRIPTION, args=arguments) or 0
     except KeyboardInterrupt:
         return 130

@@ -47,8 +47,8 @@ class Hosted(Run):
         self.key = jax.random.key(config.seed)
         for_weights, _, _ = jax.random.split(self.key, 3)
         self.carry = jax.jit(self.algorithm.init)(for_weights)
-        self.policy = _policy(self.algorithm, self.carry[0].weights, config.seed)
-        self.judge = _policy(self.algorithm, self.carry[0].weights, config.seed)
+        self.policy = policy_of(self.algorithm, self.carry[0].weights, config.seed)
+        self.judge = policy_of(self.algorithm, self.carry[0].weights, config.seed)
         self.judged: HostedEnvs | None = None
         self.steps = config.train_every // config.envs
         # Two blocks in turn: with overlap the learner may still read one while the other fills.
@@ -227,7 +227,8 @@ class _DevicePolicy:
         return actions
 
 
-def _policy(algorithm: Algorithm, weights: jax.Array, seed: int) -> Any:
+def policy_of(algorithm: Algorithm, weights: Any, seed: int) -> Any:
+    """What acts by these weights on the host, as fast as its kind of network can."""
     images = algorithm.rebuild(weights).images is not None
     return (_DevicePolicy if images else _MLPPolicy)(algorithm, weights, seed)
 

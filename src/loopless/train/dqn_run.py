@@ -32,8 +32,6 @@ class Schedule:
 class Run:
     """What the two modes share."""
 
-    pictures = ("return", "evaluation", "loss", "td_error", "speed", "time")
-
     def __init__(self, config: DQN, algorithm: Algorithm) -> None:
         self.config, self.algorithm = config, algorithm
         self.schedule = Schedule(config)

@@ -1,0 +1,192 @@
+"""The loop around a trainer: rows of metrics, evaluations, checkpoints, pictures, signals.
+
+A trainer knows how to advance by a chunk; everything else that a run does happens here, the same
+for all of them. Imports the rest of `runs`. Tests: `tests/runs/test_session.py`, with a trainer of
+a few lines.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+import numpy as np
+
+from loopless.runs.background import BackgroundSaver
+from loopless.runs.checkpoint import Checkpoint, Checkpoints
+from loopless.runs.clock import Clock
+from loopless.runs.failures import Interrupted, NonFinite
+from loopless.runs.folder import RunFolder
+from loopless.runs.memory import resident_bytes
+from loopless.runs.metrics import MetricsLog
+from loopless.runs.progress import Progress
+from loopless.runs.renderer import Renderer
+from loopless.runs.signals import StopSignals
+
+
+class Trainer(Protocol):
+    """What a run needs of a trainer. A step is whatever `total` counts."""
+
+    step: int
+    total: int
+
+    def advance(self, clock: Clock) -> Mapping[str, Any]:
+        """One chunk further; its metrics."""
+        ...
+
+    def evaluate(self) -> Mapping[str, Any]:
+        """The metrics of an evaluation, eval_return among them."""
+        ...
+
+    def failure(self) -> str | None:
+        """What was not finite, if learning stopped at it."""
+        ...
+
+    def arrays(self) -> Mapping[str, Any]:
+        """All that `restore` needs, the weights under "weights/"."""
+        ...
+
+    def restore(self, checkpoint: Checkpoint) -> str:
+        """Go on from there; what could not be restored, in words."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def train(
+    trainer: Trainer, run: RunFolder, config: Any, found: Checkpoint | None = None
+) -> dict[str, Any]:
+    """Train to the end, from the checkpoint `found` if there is one; the last metrics.
+
+    Raises Interrupted after a signal, NonFinite if learning stopped, WriteFailed if the disk did;
+    in each case what was trained so far is saved, if it can be.
+    """
+    session = _Session(trainer, run, config)
+    with session:
+        session.begin(found)
+        while trainer.step < trainer.total:
+            session.chunk()
+        return session.end()
+
+
+class _Session:
+    def __init__(self, trainer: Trainer, run: RunFolder, config: Any) -> None:
+        self.trainer, self.run, self.config = trainer, run, config
+        self.best, self.last = -np.inf, dict[str, Any]()
+        self.open = ExitStack()
+
+    def __enter__(self) -> None:
+        with ExitStack() as opening:
+            opening.callback(self.trainer.close)
+            self.log = opening.enter_context(MetricsLog(self.run.metrics))
+            self.checkpoints = Checkpoints(self.run.path)
+            self.saver = opening.enter_context(BackgroundSaver(self.checkpoints, self.log))
+            self.open = opening.pop_all()
+
+    def __exit__(self, *error: Any) -> None:
+        self.open.__exit__(*error)
+
+    def begin(self, found: Checkpoint | None) -> None:
+        trainer = self.trainer
+        if found is None:
+            self.log.event(0, "start")
+        else:
+            lost = trainer.restore(found)
+            self.best = found.numbers.get("best", -np.inf)
+            self.log.trim_after(found.step)
+            self.checkpoints.trim_after(found.step)
+            self.log.event(found.step, "resume", lost)
+        if self.config.profile:
+            import jax
+
+            self.open.enter_context(jax.profiler.trace(str(self.run.path / "trace")))
+        self.clock = Clock(trainer.step)
+        self.progress = self.open.enter_context(
+            Progress(self.clock, trainer.total, name=self.run.name)
+        )
+        self.renderer = self.open.enter_context(
+            Renderer(self.run.path, tensorboard=self.config.tensorboard, note=self.progress.note)
+        )
+        self.stop = self.open.enter_context(StopSignals(self.progress.note))
+
+    def chunk(self) -> None:
+        trainer, config, before = self.trainer, self.config, self.trainer.step
+        metrics = dict(trainer.advance(self.clock))
+        with self.clock("log"):
+            self.clock.tick(trainer.step)
+            self.write(metrics | self.clock.lap().metrics() | {"memory_bytes": resident_bytes()})
+        if reason := trainer.failure():
+            self.crash(reason)
+        if self.due(config.eval_every, before) or (config.eval_every and self.finished):
+            self.evaluate()
+        elif not config.eval_every and "return_mean" in metrics:
+            self.judge(metrics["return_mean"])
+        with self.clock("log"):
+            if self.due(config.checkpoint_every, before) or self.finished:
+                self.save()
+            if self.due(config.plot_every, before):
+                self.renderer.request()
+        if self.stop.requested:
+            self.interrupt()
+
+    @property
+    def finished(self) -> bool:
+        return self.trainer.step >= self.trainer.total
+
+    def due(self, every: int, before: int) -> bool:
+        return every > 0 and self.trainer.step // every > before // every
+
+    def write(self, row: Mapping[str, Any], kind: Any = "train") -> None:
+        self.log.write(self.trainer.step, kind, **row)
+        self.progress.update(row)
+        self.last |= row
+
+    def evaluate(self) -> None:
+        with self.clock("eval"):
+            found = self.trainer.evaluate()
+        self.write(found, "eval")
+        self.judge(found["eval_return"])
+
+    def judge(self, score: Any) -> None:
+        """Keep the weights if they are the best so far."""
+        mean = float(np.mean(score))
+        if mean > self.best:
+            self.best = mean
+            with self.clock("log"):
+                self.save(kind="weights", best=True)
+
+    def save(self, **options: Any) -> None:
+        numbers = {"best": self.best} if np.isfinite(self.best) else {}
+        self.saver.save(self.trainer.step, self.trainer.arrays(), numbers, **options)
+
+    def interrupt(self) -> None:
+        self.save()
+        self.saver.wait()
+        name = self.stop.signal.name if self.stop.signal else "signal"
+        self.log.event(self.trainer.step, "interrupt", name)
+        raise Interrupted(
+            f"run: {name}: saved at step {self.trainer.step:,}. "
+            f"`loopless resume {self.run.path}` continues."
+        )
+
+    def crash(self, reason: str) -> None:
+        """Learning stopped: save it as it stands, apart from the good checkpoints."""
+        bundle = self.run.path / "crash"
+        bundle.mkdir(exist_ok=True)
+        Checkpoints(bundle).save(self.trainer.step, self.trainer.arrays(), {"reason": reason})
+        self.log.event(self.trainer.step, "nan", reason)
+        raise NonFinite(
+            f"run: {reason}. Everything as it stood is in {bundle}; the last good checkpoint is "
+            f"in {self.run.path / 'checkpoints'}. Use --on-nan skip to leave such updates out."
+        )
+
+    def end(self) -> dict[str, Any]:
+        self.saver.wait()
+        self.log.event(self.trainer.step, "end")
+        self.log.sync()
+        self.renderer.request()
+        self.progress.close("done")
+        if self.config.profile:
+            from rich.console import Console
+
+            Console(stderr=True).print(self.clock.table())
+        return self.last

@@ -1,0 +1,200 @@
+"""`loopless train`, `resume`, `play`, `plot`, `export`: from words on the command line to a run.
+
+What a run does is in `runs.session`, what it learns in the trainers. Here settings of JAX are made
+before JAX is imported. Imports `runs`; a trainer when one is named. Tests:
+`tests/train/test_commands.py`.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from loopless.runs import config as configs
+from loopless.runs.failures import BadConfig, Failure
+from loopless.runs.folder import RunFolder
+from loopless.train import registry
+
+
+def train(arguments: Sequence[str]) -> int:
+    """`loopless train NAME [flags]`: exit codes as in `runs.failures`."""
+    return _told(_train, arguments)
+
+
+def _train(arguments: Sequence[str]) -> int:
+    name, *flags = arguments
+    config = configs.resolve(registry.config_class(name), flags, f"loopless train {name}")
+    _prepare(config)
+    trainer = registry.trainer(name).make(config)
+    try:
+        run = RunFolder.create(config.runs, config.run, name, config)
+    except BaseException:
+        trainer.close()
+        raise
+    with run:
+        print(f"Run {run.path}", file=sys.stderr)
+        return _go(trainer, run, config)
+
+
+def resume(path: Path, steps: int | None = None) -> int:
+    """`loopless resume RUN`: go on from the newest whole checkpoint."""
+    return _told(_resume, path, steps)
+
+
+def _resume(path: Path, steps: int | None) -> int:
+    from dataclasses import replace
+
+    with RunFolder.open(path, lock=True) as run:
+        config = run.config(registry.config_class(run.trainer))
+        if steps is not None:
+            config = replace(config, steps=steps)
+            if wrong := config.problems():
+                raise BadConfig(wrong)
+        _prepare(config)
+        from loopless.runs.checkpoint import Checkpoints
+
+        trainer = registry.trainer(run.trainer).make(config)
+        try:
+            found = Checkpoints(run.path).load(template=trainer.arrays())
+        except BaseException:
+            trainer.close()
+            raise
+        for reason in found.skipped:
+            print(f"Skipped {reason}", file=sys.stderr)
+        print(f"Run {run.path}, from {found.name}", file=sys.stderr)
+        return _go(trainer, run, config, found)
+
+
+def _go(trainer: Any, run: RunFolder, config: Any, found: Any = None) -> int:
+    from loopless.runs import session
+
+    last = session.train(trainer, run, config, found)
+    score = last.get("eval_return", last.get("return_mean"))
+    if score is not None:
+        import numpy as np
+
+        shown = ", ".join(f"{value:.1f}" for value in np.atleast_1d(score))
+        print(f"Return {shown}. Plots in {run.path / 'plots'}.", file=sys.stderr)
+    return 0
+
+
+def play(
+    path: Path, episodes: int, checkpoint: str, seed: int, agent: int, record: Path | None
+) -> int:
+    """`loopless play RUN`: evaluate the trained policy, and record it on demand."""
+    return _told(_play, path, episodes, checkpoint, seed, agent, record)
+
+
+def _play(path, episodes, checkpoint, seed, agent, record) -> int:
+    import numpy as np
+
+    from loopless.runs import recording
+
+    if record is not None:
+        recording.check(record)
+    run, config, weights = _weights(path, checkpoint, agent)
+    player = registry.trainer(run.trainer).player(config, weights)
+    returns, lengths = player.episodes(episodes, seed)
+    print(
+        f"{run.name}, {checkpoint}: {returns.mean():.2f} ± {returns.std():.2f} over {episodes} "
+        f"episodes (median {np.median(returns):.2f}, from {returns.min():.2f} to "
+        f"{returns.max():.2f}; {lengths.mean():.0f} steps each)"
+    )
+    if record is not None:
+        frames, rate = player.frames(seed)
+        recording.write(record, frames, rate)
+        print(f"Recorded {record}")
+    return 0
+
+
+def export(path: Path, output: Path | None, checkpoint: str, agent: int) -> int:
+    """`loopless export RUN`: the policy as one safetensors file, with a card that explains it."""
+    return _told(_export, path, output, checkpoint, agent)
+
+
+def _export(path, output, checkpoint, agent) -> int:
+    from loopless.runs import exporting
+
+    run, config, weights = _weights(path, checkpoint, agent)
+    arrays, card = registry.trainer(run.trainer).exported(config, weights)
+    target = output or run.path / "policy.safetensors"
+    exporting.write(target, arrays, {"run": run.name, "trainer": run.trainer, **card})
+    print(f"Written {target} and {target.with_suffix('.json')}")
+    return 0
+
+
+def _weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, Any, Any]:
+    """A run, its config, and the weights of one of its agents."""
+    from loopless.runs.checkpoint import Checkpoints
+
+    run = RunFolder.open(path)
+    config = run.config(registry.config_class(run.trainer))
+    _prepare(config)
+    checkpoints = Checkpoints(run.path)
+    name = None if checkpoint == "latest" else checkpoint
+    if checkpoint == "best" and checkpoints.best() is None:
+        name = None
+    weights = checkpoints.load(name, kind="weights").arrays["weights/online"]
+    if weights.ndim == 2:
+        if not 0 <= agent < len(weights):
+            raise BadConfig([f"agent is {agent}; this run has agents 0 to {len(weights) - 1}."])
+        weights = weights[agent]
+    return run, config, weights
+
+
+def plot(paths: Sequence[Path], output: Path | None) -> int:
+    """`loopless plot RUN [RUN…]`: one picture that compares them; a single run's own, redrawn."""
+    return _told(_plot, paths, output)
+
+
+def _plot(paths: Sequence[Path], output: Path | None) -> int:
+    from loopless.runs.comparison import comparison
+
+    for path in paths:
+        RunFolder.open(path)
+    figure = comparison(paths)
+    target = output or (
+        paths[0] / "plots" / "comparison.png" if len(paths) == 1 else Path("comparison.png")
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target)
+    print(f"Drawn {target}")
+    return 0
+
+
+def _prepare(config: Any) -> None:
+    """Settings of JAX, which it reads when it starts.
+
+    On the CPU a call that is waited for anyway runs faster where it is made; only an overlapped
+    learner is to run beside its caller.
+    """
+    flag = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+    if flag.split("=")[0] not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
+    if "jax" not in sys.modules:
+        overlap = getattr(config, "overlap", False)
+        os.environ.setdefault("JAX_CPU_ENABLE_ASYNC_DISPATCH", str(overlap).lower())
+
+
+def _told(command: Any, *arguments: Any) -> int:
+    """Run a command; failures in words and an exit code, not as tracebacks."""
+    from loopless.envs.refusals import EnvError
+
+    try:
+        return command(*arguments)
+    except Failure as failure:
+        print(failure, file=sys.stderr)
+        return failure.exit_code
+    except EnvError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "loopless":
+            raise
+        print(
+            f"loopless: {error.name} is not installed. `pip install loopless[train]` brings all "
+            f"that training needs.",
+            file=sys.stderr,
+        )
+        return 2

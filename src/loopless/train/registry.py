@@ -1,0 +1,28 @@
+"""The trainers by name. Naming one imports nothing; using it imports that one alone.
+
+A trainer's config class says what it can be told, and `make` gives what `runs.session` trains.
+Imports the standard library. Tests: `tests/train/test_commands.py`.
+"""
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+from loopless.runs.failures import BadConfig
+
+TRAINERS = {"dqn": ("loopless.train.dqn_config", "DQN", "loopless.train.dqn_trainer")}
+
+
+def config_class(name: str) -> type:
+    """The config of a trainer; BadConfig if there is none of that name."""
+    if name not in TRAINERS:
+        near = get_close_matches(name, TRAINERS, 1)
+        hint = f" Did you mean {near[0]}?" if near else f" There is: {', '.join(TRAINERS)}."
+        raise BadConfig([f"no trainer is called {name!r}.{hint}"])
+    module, cls, _ = TRAINERS[name]
+    return getattr(import_module(module), cls)
+
+
+def trainer(name: str) -> Any:
+    """The module of a trainer: `make(config)`, `player(config, weights)`, `policy(config, …)`."""
+    return import_module(TRAINERS[name][2])
