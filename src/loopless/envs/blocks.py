@@ -1,0 +1,138 @@
+"""Many steps of many environments in arrays that are allocated once, and the episodes in them.
+
+Hosted collection writes here: one observation a step and environment, and a second one only where
+an episode ended; the true successors are then one shifted copy. The same arrays, one step long,
+are what worker processes share. Imports NumPy; a Tally also Numba, which
+workers go without.
+Tests: `tests/envs/test_blocks.py`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from loopless.envs.spaces import Box, Space
+
+
+class Episodes(NamedTuple):
+    """Episodes that ended within a block: at which step of it, in which environment."""
+
+    step: np.ndarray
+    env: np.ndarray
+    episode_return: np.ndarray
+    episode_length: np.ndarray
+
+
+def layout(steps: int, envs: int, obs: Box, actions: Space) -> dict[str, tuple[tuple, str]]:
+    """The arrays of a block: name → (shape, dtype)."""
+    rows = (steps, envs)
+    return {
+        "all_obs": ((steps + 1, envs, *obs.shape), obs.dtype),
+        "next_obs": ((*rows, *obs.shape), obs.dtype),
+        "action": ((*rows, *actions.shape), actions.dtype),
+        "exact_reward": (rows, "float64"),
+        "reward": (rows, "float32"),
+        "terminated": (rows, "bool"),
+        "truncated": (rows, "bool"),
+        "valid": (rows, "bool"),
+    }
+
+
+class Block:
+    """Transitions [steps, envs, ...], time first, and the episodes that ended among them.
+
+    obs, action, reward, next_obs, terminated, truncated: the transitions. `next_obs` holds true
+        successors: at an end the final observation.
+    valid: false where a row is no experience.
+    all_obs: [steps + 1, envs, ...]: `obs`, and behind it `last_obs`, which comes next.
+    episodes: those that ended here.
+    """
+
+    all_obs: np.ndarray
+    next_obs: np.ndarray
+    action: np.ndarray
+    exact_reward: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    valid: np.ndarray
+    episodes: Episodes
+
+    def __init__(
+        self,
+        steps: int,
+        envs: int,
+        obs: Box,
+        actions: Space,
+        allocate: Callable[[tuple, str], np.ndarray] = np.zeros,
+    ) -> None:
+        self.steps = steps
+        self.envs = envs
+        for name, (shape, dtype) in layout(steps, envs, obs, actions).items():
+            setattr(self, name, allocate(shape, dtype))
+
+    @property
+    def obs(self) -> np.ndarray:
+        return self.all_obs[:-1]
+
+    @property
+    def last_obs(self) -> np.ndarray:
+        return self.all_obs[-1]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+
+    def transitions(self) -> dict[str, np.ndarray]:
+        """The rows that are experience, flat [n, ...], by time and then by environment."""
+        names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
+        rows = {name: getattr(self, name) for name in names}
+        if self.valid.all():
+            flat = self.steps * self.envs
+            return {name: rows.reshape(flat, *rows.shape[2:]) for name, rows in rows.items()}
+        return {name: rows[self.valid] for name, rows in rows.items()}
+
+    def begin(self, obs: np.ndarray) -> None:
+        """Before the first step: what is acted on, and flags that only ends will set."""
+        self.all_obs[0] = obs
+        self.terminated.fill(False)
+        self.truncated.fill(False)
+        self.valid.fill(True)
+
+    def finish(self, final_obs: bool) -> None:
+        """After the last step: successors from the observations that follow.
+
+        If `final_obs`, the rows of `next_obs` at ends have been written and are kept.
+        """
+        with np.errstate(over="ignore"):  # what became infinite is refused by who reads it
+            self.reward[...] = self.exact_reward
+        if final_obs:
+            ends = np.nonzero(self.terminated | self.truncated)
+            final = self.next_obs[ends]
+            self.next_obs[...] = self.all_obs[1:]
+            self.next_obs[ends] = final
+        else:
+            self.next_obs[...] = self.all_obs[1:]
+
+
+class Tally:
+    """Returns and lengths of the running episodes, kept from block to block."""
+
+    def __init__(self, envs: int) -> None:
+        self.returns = np.zeros(envs)
+        self.lengths = np.zeros(envs, np.int64)
+        from loopless.envs.numba_episodes import count
+
+        self._count = count
+
+    def count(self, block: Block) -> Episodes:
+        """The episodes that ended in `block`."""
+        size = block.steps * block.envs
+        places, returns = np.empty((2, size), np.int64), np.empty(size)
+        lengths = np.empty(size, np.int64)
+        ended = self._count(
+            block.exact_reward, block.terminated, block.truncated, block.valid,
+            self.returns, self.lengths, places, returns, lengths,
+        )  # fmt: skip
+        return Episodes(places[0, :ended], places[1, :ended], returns[:ended], lengths[:ended])

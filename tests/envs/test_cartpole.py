@@ -1,0 +1,119 @@
+"""The compiled CartPole beside Gymnasium's, step for step."""
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from loopless.envs.cartpole import CartPole
+
+KEY = jax.random.key(0)
+
+
+def gymnasium_run(actions):
+    """Gymnasium's CartPole under `actions`: its state before every step, and what a step gave."""
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=0)
+    states, rows = [], []
+    for action in actions:
+        states.append(env.unwrapped.state)
+        obs, reward, terminated, truncated, _ = env.step(action)
+        rows.append((obs, reward, terminated, truncated))
+        if terminated or truncated:
+            env.reset()
+    return np.array(states), [np.array(column) for column in zip(*rows, strict=True)]
+
+
+def compiled_run(actions, states, begins, max_steps=500):
+    """The compiled one, set to Gymnasium's state where `begins`; else on its own."""
+    env = CartPole(max_steps)
+
+    def step(state, now):
+        action, motion, begin = now
+        start, _ = env.at(motion)
+        state = jax.tree.map(lambda a, b: jnp.where(begin, a, b), start, state)
+        state, *row = env.step(state, action, KEY)
+        return state, row
+
+    _, rows = jax.jit(lambda *xs: jax.lax.scan(step, env.at(states[0])[0], xs))(
+        np.array(actions), np.array(states), np.array(begins)
+    )
+    return [np.asarray(column) for column in rows]
+
+
+ACTIONS = np.random.default_rng(0).integers(0, 2, 10_000).tolist()
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    return gymnasium_run(ACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("x64", "every_step", "tolerance"),
+    [
+        pytest.param(False, True, {"rtol": 0, "atol": 1e-5}, id="float32-each-step"),
+        # An episode is unstable and its float32 roundings grow: to 1.2e-5 of 2.4 in the longest.
+        pytest.param(False, False, {"rtol": 1e-5, "atol": 1e-5}, id="float32-each-episode"),
+        pytest.param(True, False, {"rtol": 0, "atol": 1e-12}, id="float64-each-episode"),
+    ],
+)
+def test_equals_gymnasium_over_ten_thousand_random_steps(theirs, x64, every_step, tolerance):
+    states, (obs, *others) = theirs
+    ended = others[1] | others[2]
+    assert ended.sum() > 300
+    begins = np.concatenate([[True], ended[:-1]]) | every_step
+    with jax.enable_x64(x64):
+        our_obs, *ours = compiled_run(ACTIONS, states, begins)
+    np.testing.assert_allclose(our_obs, obs, **tolerance)
+    for mine, other in zip(ours, others, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def balancing(obs):
+    return int(obs[2] + 0.3 * obs[3] + 0.02 * obs[0] + 0.05 * obs[1] > 0)
+
+
+def test_the_time_limit_truncates_and_does_not_terminate():
+    env = gymnasium.make("CartPole-v1")
+    obs, _ = env.reset(seed=1)
+    start, actions, ends = env.unwrapped.state, [], []
+    for _ in range(500):
+        actions.append(balancing(obs))
+        obs, _, terminated, truncated, _ = env.step(actions[-1])
+        ends.append((terminated, truncated))
+    states, begins = np.tile(start, (500, 1)), np.arange(500) == 0
+    _, _, terminated, truncated = compiled_run(actions, states, begins)
+    np.testing.assert_array_equal(np.stack([terminated, truncated], 1), ends)
+    assert ends[-1] == (False, True)
+    assert ends[-2] == (False, False)
+
+
+def test_a_fall_at_the_time_limit_sets_both():
+    pushes, states, begins = [1] * 20, np.zeros((20, 4)), np.arange(20) == 0
+    _, _, terminated, truncated = compiled_run(pushes, states, begins)
+    falls = int(np.argmax(terminated))
+    assert not truncated.any()
+    _, _, terminated, truncated = compiled_run(pushes, states, begins, max_steps=falls + 1)
+    assert terminated[falls]
+    assert truncated[falls]
+    assert not truncated[:falls].any()
+
+
+def test_starts_are_uniform_within_a_twentieth():
+    _, obs = jax.vmap(CartPole().reset)(jax.random.split(KEY, 4000))
+    obs = np.asarray(obs)
+    assert obs.dtype == np.float32
+    assert np.abs(obs).max() <= 0.05
+    np.testing.assert_allclose(obs.mean(0), 0, atol=0.002)  # 4 standard errors
+    np.testing.assert_allclose(obs.std(0), 0.1 / np.sqrt(12), atol=0.002)
+
+
+@pytest.mark.parametrize(("x64", "dtype"), [(False, "float32"), (True, "float64")])
+def test_the_state_has_jax_floats_and_the_observation_float32(x64, dtype):
+    with jax.enable_x64(x64):
+        state, obs = jax.eval_shape(CartPole().reset, KEY)
+        after, next_obs, reward, *_ = jax.eval_shape(CartPole().step, state, 1, KEY)
+    assert [x.motion.dtype for x in (state, after)] == [dtype, dtype]
+    assert [x.dtype for x in (obs, next_obs, reward)] == ["float32"] * 3
