@@ -145,6 +145,14 @@ def test_tensors_stay_what_they_were_when_the_buffer_moves_on(call):
     assert all(torch.equal(tensors[name], kept[name]) for name in kept)
 
 
+def test_tensors_share_the_memory_that_was_drawn_into(monkeypatch):
+    buffer, block = nested(), np.empty(100_000, np.uint8)
+    monkeypatch.setattr(np, "empty", lambda size, dtype: block[:size])
+    tensors = leaves(buffer.sample(7, discount=0.9, library="torch"))
+    start = block.ctypes.data
+    assert all(start <= tensor.data_ptr() < start + 100_000 for tensor in tensors.values())
+
+
 @every_call
 def test_an_unknown_library_is_refused_and_nothing_is_drawn(call):
     buffer = nested()

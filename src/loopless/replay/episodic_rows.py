@@ -13,7 +13,7 @@ import numpy as np
 from loopless.replay.casts import convert_all
 from loopless.replay.fields import Field
 from loopless.replay.refusals import listing, misnamed, refuse
-from loopless.replay.segments import horizons, odd_run, sums_over_rows
+from loopless.replay.segments import horizons, odd_run, places_in_runs, sums_over_rows
 from loopless.replay.stores import NumPyStore
 
 UNCHANGED = "Nothing was added."
@@ -90,7 +90,8 @@ def _mark_rows(where: str, arrays, lengths, marks, valid, convention: str) -> Ro
     last[np.cumsum(lengths) - 1] = True
     if marks is None:
         marks = np.zeros(steps, bool)
-    if convention == "double" and (odd := odd_run(marks, last)):
+    places = places_in_runs(marks, last) if convention == "double" else None
+    if places is not None and (odd := odd_run(marks, last, places)):
         row, step, length = odd
         which = f" of row {row}" if len(lengths) > 1 else ""
         problem = (
@@ -99,7 +100,7 @@ def _mark_rows(where: str, arrays, lengths, marks, valid, convention: str) -> Ro
             f"each end is marked once)"
         )
         refuse(where, [problem], UNCHANGED)
-    ahead = horizons(marks, last, convention, valid)
+    ahead = horizons(marks, last, convention, valid, places)
     starts = sums_over_rows(ahead > 0, lengths)
     if not starts.all():
         none = np.flatnonzero(starts == 0)

@@ -91,7 +91,7 @@ class RowQueue:
 
     def drop(self, rows: int) -> None:
         """Forget the oldest."""
-        self.steps -= int(self.lengths[:rows].sum())
+        self.steps -= int(self.ends[:rows].sum() - self.begins[:rows].sum())
         self._first += rows
         self._refresh()
 

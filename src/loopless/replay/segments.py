@@ -15,7 +15,7 @@ import numpy as np
 CONVENTIONS = ("double", "single", "none")
 
 
-def horizons(marks, last, convention: str, valid=None) -> np.ndarray:
+def horizons(marks, last, convention: str, valid=None, places=None) -> np.ndarray:
     """How many steps each step is before its segment's end, int32 [steps]; 0 is no start.
 
     `marks` and `last`, the last steps of rows, are boolean [steps]. Segment ends are
@@ -26,14 +26,15 @@ def horizons(marks, last, convention: str, valid=None) -> np.ndarray:
         none     no mark
 
     and the last step of each row. Where `valid` is false the step is out of bounds: it is neither
-    start nor successor, and the step before it ends a segment. Its mark, if any, counts.
+    start nor successor, and the step before it ends a segment. Its mark, if any, counts. `places`
+    are the `places_in_runs`, if they are known.
     """
     ends = last.copy()
     if convention == "single":
         ends |= marks
     elif convention == "double":
-        place = places_in_runs(marks, last)
-        ends |= marks & (place % 2 == 0)
+        places = places_in_runs(marks, last) if places is None else places
+        ends |= marks & (places % 2 == 0)
     if valid is not None:
         ends |= ~valid
         ends[:-1] |= ~valid[1:]
@@ -52,18 +53,19 @@ def places_in_runs(marks, last) -> np.ndarray:
     return steps - np.maximum.accumulate(before)
 
 
-def odd_run(marks, last) -> tuple[int, int, int] | None:
+def odd_run(marks, last, places=None) -> tuple[int, int, int] | None:
     """(row, step within the row, length) of the first run with an odd number of marks.
 
-    Runs that the end of a row clips may be odd. None if there is no such run.
+    Runs that the end of a row clips may be odd. None if there is no such run. `places` are the
+    `places_in_runs`, if they are known.
     """
-    place = places_in_runs(marks, last)
+    places = places_in_runs(marks, last) if places is None else places
     closed = marks & ~last
     closed[:-1] &= ~marks[1:]
-    odd = np.flatnonzero(closed & (place % 2 == 1))
+    odd = np.flatnonzero(closed & (places % 2 == 1))
     if odd.size == 0:
         return None
-    length = int(place[odd[0]])
+    length = int(places[odd[0]])
     step = int(odd[0]) - length + 1
     earlier = np.flatnonzero(last[:step])
     begin = int(earlier[-1]) + 1 if earlier.size else 0
@@ -72,6 +74,8 @@ def odd_run(marks, last) -> tuple[int, int, int] | None:
 
 def sums_over_rows(of_steps, lengths) -> np.ndarray:
     """Sums over the steps of each row: int64 of flags, float64 of numbers."""
-    dtype = np.int64 if of_steps.dtype == bool else np.float64
+    begins = np.cumsum(lengths) - lengths
+    if of_steps.dtype == bool:
+        return np.add.reduceat(of_steps, begins, dtype=np.int64)
     with np.errstate(over="ignore"):
-        return np.add.reduceat(of_steps, np.cumsum(lengths) - lengths, dtype=dtype)
+        return np.add.reduceat(of_steps, begins, dtype=np.float64)
