@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import numpy as np
+
 from loopless import reference
 from loopless.bench.readme import update
 
@@ -20,10 +22,35 @@ def test_a_changed_number_is_noticed():
     assert update(changed, ROOT / "benchmarks" / "results") != changed
 
 
-def test_the_example_runs_and_is_right():
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def example(word):
+    """What the example of the README that holds `word` leaves behind."""
+    (code,) = (
+        code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in code
+    )
     names: dict = {}
     exec(code, names)
+    return code, names
+
+
+def test_the_prioritized_example_runs():
+    code, names = example("PrioritizedReplayBuffer")
+    assert names["batch"]["weights"].shape == (256,)
+    assert (names["batch"]["discount"] > 0).all()
+    assert not np.allclose(names["buffer"].priorities, 1)
+    assert len(code.splitlines()) <= 12
+
+
+def test_the_episodic_example_runs_and_crosses_no_end():
+    code, names = example("EpisodicReplayBuffer")
+    batch = names["batch"]
+    place = batch["indices"] % 1001
+    assert (place // 77 == (place + batch["gap"]) // 77).all()
+    assert names["goals"]["goal"].shape == (256, 2)
+    assert len(code.splitlines()) <= 10
+
+
+def test_the_example_runs_and_is_right():
+    code, names = example("ll.gae")
     rewards, values, next_values = (names[k] for k in ("rewards", "values", "next_values"))
     expected, _ = reference.gae(
         rewards, values[:-1], next_values, *names["ends"], gamma=0.99, lambda_=0.95
