@@ -282,7 +282,8 @@ class EpisodicReplayBuffer(Kept):
         return numbers_of(self._store) | self._declared()
 
     def _used(self) -> int:
-        return max(extent.stop for extent in self._store.queue.extents())
+        older, newer = self._store.queue.extents()
+        return max(older.stop, newer.stop)
 
     def _reopen(self, where: str, state: dict[str, Any]) -> None:
         reopen(self._store, where, state, self._declared())
