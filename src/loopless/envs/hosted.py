@@ -110,6 +110,7 @@ class HostedEnvs:
         self._blocks: dict[int, Block] = {}
         try:
             self.restart(seed)
+            self._tally.count(self.block(1))  # counts nothing, but loads its kernel now
         except BaseException:
             self.close()
             raise
