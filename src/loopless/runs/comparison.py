@@ -1,0 +1,173 @@
+"""Runs beside each other: `loopless plot RUN [RUN…]`.
+
+Runs that differ only by seed are one group, as are the seeds of one run: a line for the
+interquartile mean, a band for what other seeds would have given. A group is named by what tells
+it from the others. Imports matplotlib. Tests: `tests/runs/test_comparison.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from loopless.runs import look, series
+from loopless.runs.failures import BadRun
+from loopless.runs.plots import Run
+from loopless.runs.statistics import LEVEL, bootstrap_band, iqm
+
+# Settings by which runs of one experiment may differ: who they are, not what they do.
+IDENTITY = {"seed", "seeds", "run", "runs", "name"}
+IDENTITY |= {"log_every", "plot_every", "checkpoint_every", "profile", "tensorboard"}
+METRIC_ORDER = ("eval_return", "return_mean")
+TITLES = {"eval_return": "Evaluation return", "return_mean": "Training return"}
+SPEAKING = {"trainer", "env"}  # settings whose value says it all
+LINES = ("-", (0, (4, 1.5)), (0, (1, 1)))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one experiment: its name, and its curves [runs, points] over common steps."""
+
+    label: str
+    steps: np.ndarray
+    curves: np.ndarray
+
+
+def comparison(folders: Sequence[Path | str]) -> Figure:
+    """A figure with one curve a group; evaluation returns, or training returns if one has none."""
+    runs = [Run.read(Path(folder)) for folder in folders]
+    metric, silent = _metric(runs)
+    if silent or not runs:
+        names = ", ".join(str(run.folder) for run in silent) or "no run"
+        raise BadRun(f"plot: no returns are logged in {names}. Leave out what has not trained yet.")
+    groups = grouped(runs, metric)
+    with look.styled():
+        size = (10.0, 4.8) if len(groups) > 1 else (8.0, 4.5)
+        said = f"interquartile mean, {LEVEL:.0%} bootstrap band"
+        several = any(len(group.curves) > 1 for group in groups)
+        figure, axes = look.new_axes(TITLES[metric], said if several else "", figsize=size)
+        for number, group in enumerate(_best_first(groups)):
+            colour = look.COLOURS[number % len(look.COLOURS)]
+            line = LINES[number // len(look.COLOURS) % len(LINES)]
+            look.draw(axes, curve_of(group), colour, _legend(group), linestyle=line)
+        axes.set_ylabel("reward")
+        look.fit_steps(
+            axes, min(group.steps[0] for group in groups), max(group.steps[-1] for group in groups)
+        )
+        if len(groups) > 1:
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), labelspacing=1.0)
+        else:
+            look.legend_above(axes, 1)
+    return figure
+
+
+def grouped(runs: Sequence[Run], metric: str) -> list[Group]:
+    """Runs gathered by their settings, seeds left out, on a common grid each."""
+    members: dict[Any, list[Run]] = {}
+    settings = {}
+    for run in runs:
+        mine = settings_of(run)
+        key = tuple(sorted((name, repr(value)) for name, value in mine.items())) or run.folder
+        members.setdefault(key, []).append(run)
+        settings[key] = mine
+    labels = dict(zip(settings, _labels(list(settings.values())), strict=True))
+    return [
+        Group(
+            labels[key] or _common_name([run.name for run in gathered]),
+            *series.align([pair for run in gathered for pair in _curves(run, metric)]),
+        )
+        for key, gathered in members.items()
+    ]
+
+
+def curve_of(group: Group) -> series.Curve:
+    """The interquartile mean of a group, with its band if it has more than one run."""
+    if len(group.curves) == 1:
+        return series.Curve(group.steps, group.curves[0])
+    low, high = bootstrap_band([group.curves])
+    return series.Curve(group.steps, iqm(group.curves), low, high, seeds=len(group.curves))
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """What the run was told to do, by dotted name; nothing if it cannot be read."""
+    try:
+        tree = tomllib.loads((run.folder / "config.toml").read_text())
+        trainer = json.loads((run.folder / "run.json").read_text())["trainer"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+    told = {name: value for name, value in _flat(tree) if name not in IDENTITY}
+    return {"trainer": trainer, **told}
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What tells each group from the others, in words; nothing where nothing does."""
+    known = [mine for mine in settings if mine]
+    names = dict.fromkeys(name for mine in known for name in mine)
+    telling = [name for name in names if len({repr(mine.get(name)) for mine in known}) > 1]
+    return [
+        ", ".join(_said(name, mine[name]) for name in telling if name in mine) for mine in settings
+    ]
+
+
+def _said(name: str, value: Any) -> str:
+    """A setting in a few words that stay on one line."""
+    if isinstance(value, bool):
+        return name if value else f"no\N{NO-BREAK SPACE}{name}"
+    words = str(value) if name in SPEAKING else f"{name} {value}"
+    return words.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _metric(runs: Sequence[Run]) -> tuple[str, list[Run]]:
+    """The first metric that all runs have, and else who lacks the last."""
+    silent: list[Run] = []
+    for metric in METRIC_ORDER:
+        silent = [run for run in runs if not _curves(run, metric)]
+        if not silent:
+            return metric, []
+    return METRIC_ORDER[-1], silent
+
+
+def _curves(run: Run, metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Steps and smoothed values of every seed of a run."""
+    columns = run.columns_of(metric)
+    if metric not in columns:
+        return []
+    seeds = columns[metric] if columns[metric].ndim == 2 else columns[metric][:, None]
+    found = [series.curve(columns["step"], seed) for seed in seeds.T]
+    return [(curve.steps, curve.line) for curve in found if curve]
+
+
+def _best_first(groups: list[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: -iqm(group.curves)[-1])
+
+
+def _legend(group: Group) -> str:
+    seeds = len(group.curves)
+    words = f"{group.label} ({seeds}\N{NO-BREAK SPACE}seed{'s' if seeds > 1 else ''})"
+    return "\n".join(textwrap.wrap(words, 36, break_on_hyphens=False))
+
+
+def _common_name(names: Sequence[str]) -> str:
+    """The name of a run, or what the names of several begin with."""
+    first = names[0]
+    if len(names) == 1:
+        return first
+    same = next((at for at in range(len(first)) if len({name[: at + 1] for name in names}) > 1),
+                len(first))  # fmt: skip
+    return first[:same].rstrip("-_. ") or first

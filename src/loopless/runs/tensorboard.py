@@ -1,0 +1,110 @@
+"""TensorBoard's event files, written from the log by the renderer process.
+
+The training process neither writes them nor imports TensorBoard; and since the log is the truth,
+a resumed run writes its files anew instead of mending what an interrupted one left. Several seeds
+become several runs, `seed_0` and so on. Needs the extra `tensorboard`, and no TensorFlow.
+Tests: `tests/runs/test_tensorboard.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from loopless.runs.failures import BadConfig
+from loopless.runs.glossary import METRICS
+
+NAME = "events.out.tfevents"
+
+
+def problems() -> list[str]:
+    """Why event files cannot be written here, for a config to check before the run begins."""
+    if find_spec("tensorboard") is None:
+        problem = (
+            "tensorboard is set, but the package tensorboard is not installed. Install it with "
+            "`pip install 'loopless[tensorboard]'`, or leave tensorboard off."
+        )
+        return [problem]
+    return []
+
+
+class EventFiles:
+    """The event files of a run, under `tensorboard/` in its folder."""
+
+    def __init__(self, folder: Path):
+        if wrong := problems():
+            raise BadConfig(wrong)
+        self._folder = Path(folder) / "tensorboard"
+        for old in [*self._folder.glob(f"{NAME}.*"), *self._folder.glob(f"seed_*/{NAME}.*")]:
+            # Emptied now and removed next time: a TensorBoard that has it open would get stuck.
+            if old.stat().st_size:
+                os.truncate(old, 0)
+            else:
+                old.unlink()
+        self._files: dict[str, _EventFile] = {}
+
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows of the log; what is no finite number is left out."""
+        for row in rows:
+            scalars: dict[str, dict[str, float]] = {}
+            for name, value in row.items():
+                if name not in METRICS:
+                    continue
+                tag = f"{row['kind']}/{name.removeprefix('eval_')}"
+                several = isinstance(value, list)
+                for seed, number in enumerate(value if several else [value]):
+                    if number is not None and math.isfinite(number):
+                        scalars.setdefault(f"seed_{seed}" if several else "", {})[tag] = number
+            for place, values in scalars.items():
+                self._file(place).write(row["step"], row["time"], values)
+        for file in self._files.values():
+            file.flush()
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def _file(self, place: str) -> _EventFile:
+        if place not in self._files:
+            self._files[place] = _EventFile(self._folder / place)
+        return self._files[place]
+
+
+class _EventFile:
+    def __init__(self, folder: Path):
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        # The message classes are made at run time, where a type checker does not see them.
+        events: Any = import_module("tensorboard.compat.proto.event_pb2")
+        summaries: Any = import_module("tensorboard.compat.proto.summary_pb2")
+        self._event, self._summary = events.Event, summaries.Summary
+        folder.mkdir(parents=True, exist_ok=True)
+        # Whoever follows the folder moves on to the name that sorts last.
+        name = f"{NAME}.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (folder / name).open("wb")
+        self._records = RecordWriter(self._file)
+        now = time.time()
+        self._add(self._event(wall_time=now, file_version="brain.Event:2"))
+        # A TensorBoard that has read an older file forgets it here.
+        start = events.SessionLog(status=events.SessionLog.START)
+        self._add(self._event(wall_time=now, step=0, session_log=start))
+
+    def write(self, step: int, wall_time: float, values: Mapping[str, float]) -> None:
+        found = [self._summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        self._add(self._event(wall_time=wall_time, step=step, summary=self._summary(value=found)))
+
+    def _add(self, event: Any) -> None:
+        self._records.write(event.SerializeToString())
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
