@@ -1,0 +1,19 @@
+"""Buffers as pure functions on pytrees, for use inside `jit`, `vmap` and `scan`. Needs JAX."""
+
+from loopless.replay.device.episodes import EpisodicState
+from loopless.replay.device.episodic import EpisodicBuffer
+from loopless.replay.device.prioritized import PrioritizedBuffer, PrioritizedState
+from loopless.replay.device.ring import RingBuffer, RingState
+from loopless.replay.device.stored import Stored
+from loopless.replay.device.words import random_words
+
+__all__ = [
+    "EpisodicBuffer",
+    "EpisodicState",
+    "PrioritizedBuffer",
+    "PrioritizedState",
+    "RingBuffer",
+    "RingState",
+    "Stored",
+    "random_words",
+]

@@ -1,0 +1,275 @@
+"""The episodic buffer on the device: pairs of a state and a later one of the same segment.
+
+Imports JAX and the helpers of this folder; the host's buffer only by what it shows. Twins:
+`replay/episodic.py`, in loops `reference/episodic.py`. Tests:
+`tests/replay/test_device_episodic.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import index
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from loopless.replay.device.episodes import EpisodicState, append, empty, lines_from
+from loopless.replay.device.gaps import gaps
+from loopless.replay.device.layout import (
+    Layout,
+    check_fits,
+    count_bytes,
+    declare,
+    layout_of,
+    take,
+)
+from loopless.replay.device.transitions import MOST, leading_shape
+from loopless.replay.device.values import read_values
+from loopless.replay.device.words import around, below, check_words, random_words
+from loopless.replay.episodic import LAWS, RESERVED, EpisodicReplayBuffer
+from loopless.replay.fields import Field, unflatten
+from loopless.replay.memory import readable_bytes
+from loopless.replay.refusals import no_choice, no_count, refuse
+from loopless.replay.segments import CONVENTIONS
+
+
+@dataclass(frozen=True, repr=False)
+class EpisodicBuffer:
+    """Rows of unequal length, `capacity` steps in all; the oldest rows make room for new ones.
+
+        buffer = EpisodicBuffer(1_000_000, {"obs": ((2,), np.float32)}, terminals="double")
+        state = buffer.add(buffer.init(), {"obs": obs}, terminals=marks, length=length)
+        batch = buffer.sample(state, key, 256, discount=0.9)   # obs, next_obs, gap, indices
+        buffer, state = EpisodicBuffer.from_host(filled)       # of an EpisodicReplayBuffer
+
+    `terminals`, `law` and what is drawn are those of `loopless.replay.EpisodicReplayBuffer`.
+    There are at most `max_rows` rows, 0 for as many as could fit: a row added costs
+    O(steps + max_rows). Pass the state to compiled functions as an argument; one that is closed
+    over becomes a constant of the program.
+    """
+
+    capacity: int
+    fields: Any
+    terminals: str = "double"
+    law: str = "episode"
+    max_rows: int = 0
+
+    def __post_init__(self) -> None:
+        where = "EpisodicBuffer"
+        fields, problems = declare(where, self.fields, RESERVED)
+        problems += no_count("capacity", self.capacity, 2)
+        problems += no_choice("terminals", self.terminals, CONVENTIONS)
+        problems += no_choice("law", self.law, LAWS)
+        problems += no_count("max_rows", self.max_rows, 0)
+        if not any(name.split("/")[0] == "obs" for name, _ in fields):
+            problems.append('fields has no "obs"')
+        if not problems and self.capacity > MOST:
+            problems.append(f"capacity={self.capacity} is not from 2 to 2³¹ − 1")
+        refuse(where, problems)
+        capacity = index(self.capacity)
+        could_fit = capacity // 2
+        rows = min(index(self.max_rows) or could_fit, could_fit)
+        values = {"fields": fields, "capacity": capacity, "max_rows": rows}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def layout(self) -> Layout:
+        """Where the fields are."""
+        return layout_of(self.fields)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a state."""
+        return sum(count_bytes(rows, arrays) for rows, arrays in self._arrays().values())
+
+    def _arrays(self) -> dict[str, tuple[int, dict[str, Field]]]:
+        starts, rows = Field((2,), "int32"), Field((4,), "int32")
+        return {
+            "steps": (self.capacity, {**self.layout.arrays, "starts": starts}),
+            "rows": (self.max_rows, {"rows": rows}),
+        }
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name} {field}" for name, field in self.layout.fields.items())
+        return (
+            f"EpisodicBuffer({self.capacity:,} steps in up to {self.max_rows:,} rows, "
+            f"{readable_bytes(self.nbytes)}: {fields})"
+        )
+
+    def init(self) -> EpisodicState:
+        """An empty state; an error, before anything is allocated, if it does not fit."""
+        self._check_fits()
+        return empty(self.layout, self.capacity, self.max_rows)
+
+    def _check_fits(self) -> None:
+        for unit, (count, arrays) in self._arrays().items():
+            check_fits("EpisodicBuffer", count, arrays, f"{count:,} {unit}")
+
+    @classmethod
+    def from_host(
+        cls, host: EpisodicReplayBuffer, *, max_rows: int = 0
+    ) -> tuple[Self, EpisodicState]:
+        """A handle, and a state that is a copy of a host's buffer: rows, flat indices, ring.
+
+        Rows and steps are to be weighted alike.
+        """
+        store, queue = host._store, host._store.queue
+        problems = ["rows or steps are weighted, which has no equal here"] * store.weighted
+        refuse("EpisodicBuffer.from_host", problems)
+        fields = {name: (field.shape, field.dtype) for name, field in store.fields.items()}
+        room = max(max_rows, queue.rows) if max_rows else 0
+        buffer = cls(host.capacity, unflatten(fields), host.terminals, host.law, room)
+        buffer._check_fits()
+        table = np.zeros((buffer.max_rows, 4), np.int32)
+        before = queue.starts_before
+        table[: queue.rows] = np.stack(
+            [queue.offsets, queue.lengths, before[:-1] % host.capacity, np.diff(before)], 1
+        )
+        end = queue.offsets[-1] + queue.lengths[-1] if queue.rows else 0
+        return buffer, EpisodicState(
+            *buffer.layout.filled({name: host[name] for name in store.fields}),
+            pairs=jnp.array(store.pairs),
+            table=jnp.array(table),
+            oldest=jnp.int32(0),
+            rows=jnp.int32(queue.rows),
+            end=jnp.int32(end),
+            starts_end=jnp.int32(before[-1] % host.capacity),
+            refused=jnp.int32(0),
+        )
+
+    def add(
+        self,
+        state: EpisodicState,
+        row: Mapping[str, Any],
+        *,
+        terminals: Any = None,
+        length: Any = None,
+        valid: Any = None,
+    ) -> EpisodicState:
+        """Add one row, [steps, ...] of each field, or [rows, steps, ...] one after the other.
+
+        Of a row the first `length` steps count, all if it is left out; the rest is padding.
+        `terminals` are marks by truthiness. Where `valid` is false the step is never drawn, and
+        cuts its segment in two. There is no error in a graph: a row with no two steps of one
+        segment, or with "double" marks that do not come in pairs, is left out and counted in
+        `state.refused`.
+        """
+        where = "EpisodicBuffer.add"
+        values, leading = read_values(where, row, self.layout.fields, axes=2)
+        problems = []
+        if not leading:
+            problems.append("rows are [steps, ...] or [rows, steps, ...]")
+        elif leading[-1] > self.capacity:
+            problems.append(
+                f"rows of {leading[-1]:,} steps do not fit a capacity of {self.capacity:,}"
+            )
+        if terminals is None and self.terminals != "none":
+            problems.append(f'terminals is missing, which "{self.terminals}" needs')
+        marks = _flags("terminals", terminals, leading, False, problems)
+        valid = _flags("valid", valid, leading, True, problems)
+        length = jnp.full(leading[:-1], leading[-1] if leading else 0) if length is None else length
+        length = jnp.asarray(length)
+        if length.shape != leading[:-1] or not jnp.issubdtype(length.dtype, jnp.integer):
+            problems.append(f"length is no integer array {leading[:-1]}")
+        refuse(where, problems)
+
+        def step(state: EpisodicState, row: Any) -> tuple[EpisodicState, None]:
+            values, marks, valid, length = row
+            return append(state, self.layout, values, marks, valid, length, self.terminals), None
+
+        if len(leading) == 1:
+            return step(state, (values, marks, valid, length))[0]
+        return lax.scan(step, state, (values, marks, valid, length))[0]
+
+    def can_sample(self, state: EpisodicState, batch_size: int = 1) -> jax.Array:
+        """Whether there is a row; a batch may be of any size."""
+        return state.rows >= 1
+
+    def sample(
+        self,
+        state: EpisodicState,
+        key: Any,
+        batch_size: int,
+        batches: int | None = None,
+        *,
+        discount: Any,
+        max_horizon: Any = None,
+    ) -> dict[str, Any]:
+        """States "obs" and later ones, "gap" steps on, by the law of this buffer.
+
+        Arrays are [batch_size, ...], or [batches, batch_size, ...]. "indices" are flat indices of
+        the starts, where the other fields are read too. `discount` and `max_horizon`, which caps
+        how far, may be traced. There is no error in a graph: an empty buffer gives step 0, zeros,
+        with gap 0.
+        """
+        words = random_words(key, (3, *leading_shape("EpisodicBuffer", batch_size, batches)))
+        return self.sample_from(state, words, discount=discount, max_horizon=max_horizon)
+
+    def sample_goals(
+        self, state: EpisodicState, key: Any, batch_size: int, batches: int | None = None, **options
+    ) -> dict[str, Any]:
+        """Steps with the "goal" that hindsight gives them: a later "obs" of the same segment.
+
+        The draws of `sample`, and its options, under the names of goal-conditioned learning.
+        """
+        words = random_words(key, (3, *leading_shape("EpisodicBuffer", batch_size, batches)))
+        return self.sample_from(state, words, later="goal", **options)
+
+    def sample_from(
+        self,
+        state: EpisodicState,
+        words: jax.Array,
+        *,
+        discount: Any,
+        max_horizon: Any = None,
+        later: str = "next_obs",
+    ) -> dict[str, Any]:
+        """`sample`, given its random words [2, 3, *leading]: for the row, the start, the gap."""
+        check_words("EpisodicBuffer.sample_from", words, 3)
+        starts, room = self.locate(state, words)
+        gap = gaps(words[:, 2], room, discount, max_horizon)
+        layout, names = self.layout, list(self.layout.fields)
+        here = layout.read(state.packed, state.large, starts, names)
+        ahead = [name for name in names if name.split("/")[0] == "obs"]
+        there = layout.read(state.packed, state.large, starts + gap, ahead)
+        there = {f"{later}{name.removeprefix('obs')}": value for name, value in there.items()}
+        found = {"indices": starts.astype(jnp.int32), "gap": gap.astype(jnp.int32)}
+        return unflatten({**found, **here, **there})
+
+    def sample_starts(
+        self, state: EpisodicState, key: Any, batch_size: int, batches: int | None = None
+    ) -> dict[str, Any]:
+        """The fields at starts, and "indices": the draws of `sample` without successors."""
+        words = random_words(key, (3, *leading_shape("EpisodicBuffer", batch_size, batches)))
+        starts, _ = self.locate(state, words)
+        here = self.layout.read(state.packed, state.large, starts, list(self.layout.fields))
+        return unflatten({"indices": starts.astype(jnp.int32), **here})
+
+    def locate(self, state: EpisodicState, words: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Flat indices of starts [*leading], drawn by words [2, 3, *leading]; their horizons."""
+        if self.law == "episode":
+            number = below(words[:, 0], state.rows)
+            line = lines_from(state, number)
+            first, count = line[..., 2], line[..., 3]
+        else:
+            first = lines_from(state, jnp.uint32(0))[2]
+            end = state.starts_end.astype(jnp.uint32) + jnp.uint32(self.capacity)
+            count = around(end - first, self.capacity)  # a row's end is no start: never all
+        place = around(first + below(words[:, 1], count), self.capacity)
+        pair = take(state.pairs, place)
+        return pair[..., 0].astype(jnp.uint32), pair[..., 1]
+
+
+def _flags(name: str, given: Any, leading: tuple[int, ...], default: bool, problems: list) -> Any:
+    """Flags by truthiness, boolean of shape `leading`; a last axis of 1 is dropped."""
+    if given is None:
+        return jnp.full(leading, default)
+    array = jnp.asarray(given)
+    if array.shape == (*leading, 1):
+        array = array.reshape(leading)
+    if array.shape != leading:
+        problems.append(f"{name} has shape {array.shape}, expected {leading}")
+    return array != 0
