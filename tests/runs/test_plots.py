@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from loopless.runs import look, plots, series
+from loopless.runs import comparison, look, plots, series
 from loopless.runs.glossary import METRICS
 from loopless.runs.plots import PICTURES, Run
 from loopless.runs.statistics import bootstrap_band, iqm
@@ -162,6 +162,15 @@ def test_a_picture_takes_the_old_ones_place_and_is_not_written_over_it(tmp_path)
 
 def test_smoothing_keeps_flat_curves_flat():
     assert set(series.smooth(np.full(600, 0.001))) == {0.001}
+
+
+def test_names_are_printed_as_they_are(tmp_path):
+    run = Run.read(made_up_runs.write(tmp_path / "_a$x^{$b_", made_up_runs.rows(count=3)))
+    plots.draw(run, "return")
+    figure = comparison.comparison([run.folder])
+    look.write(figure, tmp_path / "comparison.png")
+    (said,) = (text.get_text() for text in figure.axes[0].get_legend().get_texts())
+    assert "_a" in said
 
 
 def test_settings_of_matplotlib_are_left_alone(tmp_path):

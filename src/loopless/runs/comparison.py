@@ -158,8 +158,9 @@ def _best_first(groups: list[Group]) -> list[Group]:
 
 
 def _legend(group: Group) -> str:
-    seeds = len(group.curves)
-    words = f"{group.label} ({seeds}\N{NO-BREAK SPACE}seed{'s' if seeds > 1 else ''})"
+    count = len(group.curves)
+    seeds = f"{count}\N{NO-BREAK SPACE}seed{'s' if count > 1 else ''}"
+    words = f"{look.literal(group.label, 200)} ({seeds})"
     return "\n".join(textwrap.wrap(words, 36, break_on_hyphens=False))
 
 

@@ -35,9 +35,9 @@ PATIENCE_S = 1.0  # between looks whether the trainer still lives
 class Inbox:
     """The process's end of the pipe: what has been asked for, each thing once."""
 
-    def __init__(self, file: int, everything: Iterable[str]):
-        self._file, self._everything, self._rest = file, tuple(everything), b""
-        self._parent = os.getppid()
+    def __init__(self, file: int, parent: int, everything: Iterable[str]):
+        self._file, self._parent, self._rest = file, parent, b""
+        self._everything = tuple(everything)
         self.wanted: dict[str, None] = {}
         self.snapshots: dict[str, Path] = {}
         self.ended = False
@@ -102,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Draw until the pipe at standard input closes."""
     parser = argparse.ArgumentParser(prog="python -m loopless.runs.drawing")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--module", action="append", default=[])
     parser.add_argument("--tensorboard", action="store_true")
     options = parser.parse_args(arguments)
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with suppress(OSError):
         os.nice(NICE)
     drawing = Drawing(options.folder, options.module, options.tensorboard)
-    inbox = Inbox(0, drawing.everything)
+    inbox = Inbox(0, options.parent, drawing.everything)
 
     def finish(*_: object) -> None:
         # A system that shuts down tells everybody: draw a last time, then go.

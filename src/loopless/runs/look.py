@@ -83,7 +83,7 @@ def new_axes(title: str, subtitle: str = "", **size: Any) -> tuple[Figure, Axes]
     heading = figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
     if subtitle:
         axes.annotate(
-            shorten(subtitle),
+            literal(subtitle),
             xy=(1.0, 0.5),
             xycoords=("figure fraction", heading),
             xytext=(-10, 0),
@@ -101,8 +101,14 @@ def new_axes(title: str, subtitle: str = "", **size: Any) -> tuple[Figure, Axes]
     return figure, axes
 
 
-def shorten(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def literal(text: str, most: int = 60) -> str:
+    """A name as matplotlib is to print it: as it is, though not longer than there is room.
+
+    A dollar would begin a formula, and an underscore in front would hide it from legends.
+    """
+    text = text if len(text) <= most else f"{text[: most - 1]}…"
+    hidden = "\N{NO-BREAK SPACE}" if text.startswith("_") else ""
+    return hidden + text.replace("$", r"\$")
 
 
 class ShortFormatter(Formatter):

@@ -33,7 +33,7 @@ FROM_ZERO = {"speed", "exploration", "length"}
 SCHEDULES = {"exploration", "learning_rate"}  # exact as they are: smoothing would round corners
 TITLES = {
     "td_error": "TD error",
-    "q_mean": "Q-values and their targets",
+    "q_mean": "Q-values",
     "evaluation": "Evaluation return",
     "length": "Episode length",
     "speed": "Speed",

@@ -46,7 +46,7 @@ class Renderer:
         self._log = self._folder / LOG
         self._process: subprocess.Popen[bytes] | None = None
         command = [sys.executable, "-P", "-m", "loopless.runs.drawing", str(self._folder)]
-        command += [f"--module={name}" for name in modules]
+        command += [f"--parent={os.getpid()}", *(f"--module={name}" for name in modules)]
         command += ["--tensorboard"] if tensorboard else []
         try:
             with self._log.open("wb") as log:
