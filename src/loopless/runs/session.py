@@ -184,7 +184,6 @@ class _Session:
         self.log.event(self.trainer.step, "end")
         self.log.sync()
         self.renderer.request()
-        self.progress.close("done")
         if self.config.profile:
             from rich.console import Console
 

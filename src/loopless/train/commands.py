@@ -149,16 +149,23 @@ def plot(paths: Sequence[Path], output: Path | None) -> int:
 
 
 def _plot(paths: Sequence[Path], output: Path | None) -> int:
+    from loopless.runs import look, plots
     from loopless.runs.comparison import comparison
 
+    if not paths:
+        raise BadConfig(["plot: name one run or more."])
     for path in paths:
         RunFolder.open(path)
-    figure = comparison(paths)
-    target = output or (
-        paths[0] / "plots" / "comparison.png" if len(paths) == 1 else Path("comparison.png")
-    )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target)
+    if len(paths) == 1:
+        run = plots.Run.read(paths[0])
+        drawn = [plots.draw(run, name) for name in plots.PICTURES]
+        print(f"Drawn {len([one for one in drawn if one])} pictures in {paths[0] / 'plots'}")
+        if output is None:
+            return 0
+    target = output or Path("comparison.png")
+    if target.suffix.lower() not in (".png", ".pdf", ".svg") or not target.parent.is_dir():
+        raise BadConfig([f"plot: {target} is no .png, .pdf or .svg in a folder that is there."])
+    look.write(comparison(paths), target)
     print(f"Drawn {target}")
     return 0
 

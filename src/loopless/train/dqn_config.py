@@ -205,6 +205,10 @@ class DQN:
             wrong.append("overlap goes with neither sarsa nor update=loop.")
         if self.update == "loop" and self.seeds > 1:
             wrong.append("update=loop goes one seed at a time.")
+        if self.tensorboard:
+            from loopless.runs import tensorboard
+
+            wrong += tensorboard.problems()
         if any(width < 1 for width in self.hidden):
             wrong.append(f"hidden is {self.hidden}; widths are from 1 up.")
         return wrong
