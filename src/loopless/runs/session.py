@@ -6,7 +6,7 @@ a few lines.
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,9 @@ from loopless.runs.metrics import MetricsLog
 from loopless.runs.progress import Progress
 from loopless.runs.renderer import Renderer
 from loopless.runs.signals import StopSignals
+
+
+TRACED = 6  # which chunk of a session --profile traces
 
 
 class Trainer(Protocol):
@@ -71,7 +74,7 @@ def train(
 class _Session:
     def __init__(self, trainer: Trainer, run: RunFolder, config: Any) -> None:
         self.trainer, self.run, self.config = trainer, run, config
-        self.best, self.last = -np.inf, dict[str, Any]()
+        self.best, self.last, self.chunks = -np.inf, dict[str, Any](), 0
         self.open = ExitStack()
 
     def __enter__(self) -> None:
@@ -95,10 +98,6 @@ class _Session:
             self.log.trim_after(found.step)
             self.checkpoints.trim_after(found.step)
             self.log.event(found.step, "resume", lost)
-        if self.config.profile:
-            import jax
-
-            self.open.enter_context(jax.profiler.trace(str(self.run.path / "trace")))
         self.clock = Clock(trainer.step)
         self.progress = self.open.enter_context(
             Progress(self.clock, trainer.total, name=self.run.name)
@@ -110,7 +109,9 @@ class _Session:
 
     def chunk(self) -> None:
         trainer, config, before = self.trainer, self.config, self.trainer.step
-        metrics = dict(trainer.advance(self.clock))
+        self.chunks += 1
+        with self.trace():
+            metrics = dict(trainer.advance(self.clock))
         with self.clock("log"):
             self.clock.tick(trainer.step)
             self.write(metrics | self.clock.lap().metrics() | {"memory_bytes": resident_bytes()})
@@ -127,6 +128,14 @@ class _Session:
                 self.renderer.request()
         if self.stop.requested:
             self.interrupt()
+
+    def trace(self) -> Any:
+        """With --profile: a trace of one chunk, after those that compile. One, because it is large."""
+        if not self.config.profile or self.chunks != TRACED:
+            return nullcontext()
+        import jax
+
+        return jax.profiler.trace(str(self.run.path / "trace"))
 
     @property
     def finished(self) -> bool:
