@@ -22,7 +22,6 @@ from loopless.runs.progress import Progress
 from loopless.runs.renderer import Renderer
 from loopless.runs.signals import StopSignals
 
-
 TRACED = 6  # which chunk of a session --profile traces
 
 
@@ -130,7 +129,7 @@ class _Session:
             self.interrupt()
 
     def trace(self) -> Any:
-        """With --profile: a trace of one chunk, after those that compile. One, because it is large."""
+        """With --profile: a trace of one chunk after those that compile, for it is large."""
         if not self.config.profile or self.chunks != TRACED:
             return nullcontext()
         import jax
