@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from loopless.train.dqn import Algorithm, Carry, CompiledRun, Learner, Report
 
@@ -20,6 +21,7 @@ class Loop:
         self._sample = jax.jit(algorithm.sample, static_argnums=3)
         self._target_values = jax.jit(algorithm.target_values)
         self._update = jax.jit(algorithm.update)
+        self._batch = jax.jit(lambda batches, i: jax.tree.map(lambda x: x[i], batches))
         self._update_priorities = jax.jit(getattr(self.replay, "update_priorities", None) or id)
 
     def learn(
@@ -34,7 +36,7 @@ class Loop:
             if exact:
                 batch = self._sample(replay, keys[draw], beta, None)
             else:
-                batch = jax.tree.map(lambda x, i=draw: x[i], batches)
+                batch = self._batch(batches, draw)
             for _ in range(config.repeats):
                 next_q = self._target_values(learner, batch)
                 learner, report, priorities = self._update(learner, batch, next_q)
@@ -45,9 +47,9 @@ class Loop:
         if config.prioritized == "block":
             indices, priorities = (jnp.concatenate(parts) for parts in zip(*written, strict=True))
             replay = self._update_priorities(replay, indices, priorities)
-        stacked = jax.tree.map(lambda *parts: jnp.stack(parts), *reports)
         shape = (config.draws, config.repeats)
-        return learner, replay, jax.tree.map(lambda x: x.reshape(shape), stacked)
+        report = jax.tree.map(lambda *parts: np.stack(parts).reshape(shape), *reports)
+        return learner, replay, report
 
 
 def chunk_by_loop(run: CompiledRun, events: int, learning: bool) -> Any:

@@ -1,0 +1,161 @@
+"""Updates against plain Python, written from the formulae: forward, backward, clip, optimiser."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from dqn_cases import ACTIONS, BETA, KEY, algorithm_of, filled, learner_of, quick, small
+from plain_update import SGD, Adam, clipped, flat, gradients, shaped
+
+from loopless.train.dqn import _optimizer
+
+VARIANTS = {
+    "vanilla": {"target": "off"},
+    "dqn": {},
+    "double": {"double": True},
+    "sarsa": {"sarsa": True, "target": "off"},
+}
+LOSSES = {"mse": {}, "huber": {"loss": "huber", "huber_delta": 0.7}}
+OPTIMIZERS = ("adam", "adamw", "sgd")
+
+
+def plain_rows(batch):
+    """A batch as a list of dicts of floats."""
+    arrays = {name: np.asarray(x, np.float64) for name, x in batch.items()}
+    return [
+        {
+            "obs": arrays["obs"][i].tolist(),
+            "next_obs": arrays["next_obs"][i].tolist(),
+            "action": int(arrays["action"][i]),
+            "reward": float(arrays["reward"][i]),
+            "terminated": bool(arrays["terminated"][i]),
+            **({"next_action": int(arrays["next_action"][i])} if "next_action" in arrays else {}),
+            **({"weight": float(arrays["weights"][i])} if "weights" in arrays else {}),
+            **({"discount": float(arrays["discount"][i])} if "discount" in arrays else {}),
+        }
+        for i in range(len(arrays["reward"]))
+    ]
+
+
+def plain_updates(config, learner, batches, variant, steps):
+    """Weights, losses, errors and gradient norms of `steps` updates by the oracle."""
+    shape = (3, 5, ACTIONS)
+    theta, target = np.asarray(learner.weights).tolist(), np.asarray(learner.target).tolist()
+    target = shaped(target or theta, *shape)
+    stepper = {
+        "adam": lambda: Adam(len(theta), config.learning_rate),
+        "adamw": lambda: Adam(len(theta), config.learning_rate, config.weight_decay),
+        "sgd": lambda: SGD(len(theta), config.learning_rate),
+    }[config.optimizer]()
+    losses, norms, errors = [], [], []
+    for step in range(steps):
+        rows = plain_rows({name: np.asarray(x)[step] for name, x in batches.items()})
+        loss, gradient, off = gradients(
+            rows, shaped(theta, *shape), target, variant,
+            gamma=config.gamma, kind=config.loss, delta=config.huber_delta,
+        )  # fmt: skip
+        gradient, norm = clipped(flat(gradient), config.max_gradient_norm)
+        theta = stepper.step(theta, gradient)
+        losses.append(loss)
+        norms.append(norm)
+        errors.append(off)
+    return theta, losses, norms, errors
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_four_updates_are_those_of_plain_python(variant, loss):
+    options = VARIANTS[variant] | LOSSES[loss]
+    check(small(**options, updates=4, max_gradient_norm=0.8), variant)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimiser_is_that_of_plain_python(optimizer):
+    rates = {"optimizer": optimizer, "learning_rate": 0.05, "weight_decay": 0.1}
+    check(small(**rates, updates=4), "dqn")
+
+
+@pytest.mark.parametrize("options", [{"prioritized": "block"}, {"n_step": 3}], ids=str)
+def test_weights_and_discounts_of_rows_are_those_of_plain_python(options):
+    check(small(**options, updates=4), "dqn")
+
+
+def check(config, variant):
+    algorithm = algorithm_of(config, "float64")
+    learner, replay = learner_of(algorithm, "float64"), filled(algorithm)
+    batches = quick(algorithm.sample, static_argnums=3)(replay, KEY, BETA, 4)
+    theta, losses, norms, errors = plain_updates(config, learner, batches, variant, 4)
+    after, _, report = quick(algorithm.learn)(learner, replay, KEY, BETA)
+    np.testing.assert_allclose(after.weights, theta, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(report.loss[:, 0], losses, rtol=1e-10)
+    np.testing.assert_allclose(report.gradient_norm[:, 0], norms, rtol=1e-10)
+    np.testing.assert_allclose(report.td_error[:, 0], np.mean(errors, 1), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("norm", "scale"), [(0.5, 1.0), (1.0, 1.0), (4.0, 0.25), (0.0, 1.0)], ids=str
+)
+def test_e32_a_gradient_is_shortened_only_if_it_is_longer(norm, scale):
+    config = small(optimizer="sgd", learning_rate=1.0, max_gradient_norm=1.0)
+    optimizer = _optimizer(config)
+    gradient = norm * jnp.array([0.6, -0.8], jnp.float64)
+    change, _ = optimizer.update(gradient, optimizer.init(gradient), gradient)
+    np.testing.assert_allclose(change, -scale * gradient, rtol=1e-12)
+    assert np.isfinite(change).all()
+
+
+def test_the_learning_rate_falls_in_a_line_over_the_updates_of_the_run():
+    config = small(
+        optimizer="sgd", learning_rate=1.0, learning_rate_end=0.0,
+        steps=640, train_every=64, updates=2,
+    )  # fmt: skip
+    optimizer, gradient = _optimizer(config), jnp.ones(1, jnp.float64)
+    state, rates = optimizer.init(gradient), []
+    for _ in range(21):
+        change, state = optimizer.update(gradient, state, gradient)
+        rates.append(-float(change[0]))
+    np.testing.assert_allclose(rates, np.linspace(1, 0, 21), atol=1e-6)
+
+
+def test_the_oracle_itself_agrees_with_a_numerical_derivative():
+    rng = np.random.default_rng(0)
+    rows = [
+        {"obs": rng.normal(size=3).tolist(), "next_obs": rng.normal(size=3).tolist(),
+         "action": i % 3, "reward": float(rng.normal()), "terminated": i == 1, "weight": 1.0 + i}
+        for i in range(4)
+    ]  # fmt: skip
+    theta, target = rng.normal(size=38), shaped(rng.normal(size=38), 3, 5, 3)
+
+    def loss(numbers):
+        # Targets are constants: those of the weights that the derivative is taken at.
+        fixed = shaped(theta, 3, 5, 3)
+        from plain_update import loss_of, target_of, values_of
+
+        total = 0.0
+        for row in rows:
+            y = target_of(row, fixed, target, "double", 0.9)
+            _, values = values_of(shaped(numbers, 3, 5, 3), row["obs"])
+            total += row["weight"] * loss_of(values[row["action"]] - y, "huber", 0.7)[0] / 4
+        return total
+
+    found = flat(
+        gradients(rows, shaped(theta, 3, 5, 3), target, "double", gamma=0.9, kind="huber",
+                  delta=0.7)[1]
+    )  # fmt: skip
+    for i in range(38):
+        step = np.zeros(38)
+        step[i] = 1e-6
+        assert found[i] == pytest.approx((loss(theta + step) - loss(theta - step)) / 2e-6, abs=1e-7)
+
+
+def test_adam_of_the_oracle_is_optax_s():
+    optimizer, gradient = optax.adam(0.01), jnp.array([0.3, -2.0, 0.0], jnp.float64)
+    state, theta, ours = optimizer.init(gradient), jnp.ones(3, jnp.float64), Adam(3, 0.01)
+    plain = [1.0] * 3
+    for _ in range(3):
+        change, state = optimizer.update(gradient, state)
+        theta = optax.apply_updates(theta, change)
+        plain = ours.step(plain, np.asarray(gradient).tolist())
+    np.testing.assert_allclose(theta, plain, rtol=1e-12)
+    assert jax.tree.leaves(state)[0] == 3
