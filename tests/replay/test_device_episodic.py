@@ -1,5 +1,7 @@
 """The device's episodic buffer: segments, the row ring, and its law, cell by cell."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,11 +32,11 @@ add = jax.jit(
     ),
     static_argnums=0,
 )
-draw = jax.jit(
-    lambda buffer, state, key, count, discount, cap=None: buffer.sample(
+draw = jax.jit(  # discount and cap are traced: each is a draw by itself, not a program
+    lambda buffer, state, key, count, discount, cap=2**30: buffer.sample(
         state, key, count, discount=discount, max_horizon=cap
     ),
-    static_argnums=(0, 3, 4, 5),
+    static_argnums=(0, 3),
 )
 
 read = jax.jit(
@@ -52,12 +54,12 @@ def padded(row, value, length=LENGTH):
 
 def filled(rows=ROWS, **options):
     """The rows of the host's tests, each observation (row, step)."""
-    buffer = EpisodicBuffer(sum(map(len, rows)), FIELDS, **options)
+    buffer = EpisodicBuffer(sum(map(len, rows)), FIELDS)
     state = buffer.init()
     for e, row in enumerate(rows):
         obs = np.stack([np.full(LENGTH, e), np.arange(LENGTH)], 1).astype(np.int32)
         state = add(buffer, state, {"obs": obs}, padded(row, 1), len(row))
-    return buffer, state
+    return dataclasses.replace(buffer, **options), state
 
 
 def host(batch):
@@ -113,7 +115,7 @@ def test_case_9_ten_thousand_segments_in_a_row():
 # ── The ring of rows ───────────────────────────────────────────────────────────────────────────
 
 MARKS = st.lists(st.booleans(), min_size=1, max_size=LENGTH)
-CONFIGS = [(9, "double", 0), (23, "double", 3), (23, "single", 0), (9, "none", 3)]
+CONFIGS = [(9, "double", 0), (23, "double", 3), (23, "single", 0)]
 
 
 class DeviceEpisodesMachine(RuleBasedStateMachine):
@@ -288,59 +290,66 @@ def test_a_stale_start_after_an_overwrite_is_caught():
     state = states[-1]
     law = {(2, t, k): p for (_, t, k), p in reference.pair_probabilities(
         [reference.horizons(rows[2], "none")], 0.9).items()}  # fmt: skip
-    assert fits(cells(host(draw(buffer, state, KEY, 10_000, 0.9))), law)
+    assert fits(cells(host(draw(buffer, state, KEY, DRAWS, 0.9))), law)
     stale = state._replace(oldest=states[2].oldest, rows=states[2].rows + 1)
-    assert not fits(cells(host(draw(buffer, stale, KEY, 10_000, 0.9))), law)
+    assert not fits(cells(host(draw(buffer, stale, KEY, DRAWS, 0.9))), law)
 
 
 ENDS = words_of([0, 1, 2**32 - 1, 2**32, MASK - 2**11, MASK])
 
 
+NS = np.array([1, 2, 10, 10**6, 2**31 - 2])
+ROOM = np.repeat(NS[:, None], 6, 1).astype(np.int32)
+AT_ENDS = np.repeat(np.asarray(ENDS)[:, None], 5, 1)  # [2, 5 n, 6 ends]
+far, traced = jax.jit(gaps, static_argnums=2), jax.jit(gaps)
+
+
 @pytest.mark.parametrize("x64", [True, False])
-@pytest.mark.parametrize("n", [1, 2, 10, 10**6, 2**31 - 2])
-@pytest.mark.parametrize("discount", [1e-6, 0.5, 0.99, 0.999999, np.nextafter(1.0, 0.0)])
-def test_case_14_both_ends_of_the_words_stay_within_n(discount, n, x64):
+@pytest.mark.parametrize("discount", [1e-6, 0.5, 0.999999, np.nextafter(1.0, 0.0)])
+def test_case_14_both_ends_of_the_words_stay_within_n(discount, x64):
     with jax.enable_x64(x64):
-        k = np.asarray(gaps(ENDS, jnp.full(6, n, jnp.int32), discount)).astype(int) - 1
-    assert ((k >= 0) & (k < n)).all()
-    assert k[-1] == 0  # u = 1
+        k = np.asarray(far(AT_ENDS, ROOM, discount)).astype(int) - 1
+    assert ((k >= 0) & (k < NS[:, None])).all()
+    assert not k[:, -1].any()  # u = 1
     if x64:
-        assert k[0] == int(np.floor(np.log(2.0**-53) / np.log(discount))) % n
+        assert (k[:, 0] == int(np.floor(np.log(2.0**-53) / np.log(discount))) % NS).all()
 
 
-@pytest.mark.parametrize("n", [1, 2, 10, 10**6, 2**31 - 2])
-def test_case_14_uniform_gaps_reach_both_ends(n):
-    k = np.asarray(gaps(ENDS, jnp.full(6, n, jnp.int32), 1.0)).astype(int) - 1
-    assert k[[0, -1]].tolist() == [0, n - 1]
-
-
-far = jax.jit(gaps, static_argnums=2)
+def test_case_14_uniform_gaps_reach_both_ends():
+    k = np.asarray(far(AT_ENDS, ROOM, 1.0)).astype(int) - 1
+    assert (k[:, 0] == 0).all()
+    assert (k[:, -1] == NS - 1).all()
 
 
 @pytest.mark.parametrize("discount", [1e-6, 0.2, 0.9, 0.999999])
-@pytest.mark.parametrize("n", [1, 3, 10**6])
-def test_case_13_gaps_given_n_lie_close_to_their_distribution_in_float32(discount, n):
+def test_case_13_gaps_given_n_lie_close_to_their_distribution_in_float32(discount):
+    sizes = np.array([[1], [3], [10**6]])
     with jax.enable_x64(False):
-        words = jax.random.bits(KEY, (2, 50_000), jnp.uint32)
-        k = np.sort(np.asarray(far(words, jnp.full(50_000, n), discount))).astype(int) - 1
-    at_most = np.searchsorted(k, k, side="right") / k.size
-    law = np.expm1((k + 1) * np.log(discount)) / np.expm1(n * np.log(discount))
-    assert np.abs(at_most - law).max() < 2.5 / k.size**0.5
+        words = jax.random.bits(KEY, (2, 3, 50_000), jnp.uint32)
+        room = np.repeat(sizes, 50_000, 1).astype(np.int32)
+        drawn = np.sort(np.asarray(far(words, room, discount)), 1).astype(int) - 1
+    for k, n in zip(drawn, sizes[:, 0], strict=True):
+        at_most = np.searchsorted(k, k, side="right") / k.size
+        law = np.expm1((k + 1) * np.log(discount)) / np.expm1(n * np.log(discount))
+        assert np.abs(at_most - law).max() < 2.5 / k.size**0.5
 
 
 @pytest.mark.parametrize("x64", [True, False])
 @pytest.mark.parametrize("discount", [0.0, 0.2, 0.99, 1.0])
 def test_a_traced_discount_draws_what_a_number_draws(discount, x64):
     with jax.enable_x64(x64):
-        words, room = jax.random.bits(KEY, (2, 500), jnp.uint32), jnp.arange(500) % 20
-        traced = jax.jit(gaps)(words, room, jnp.array(discount))
-        assert (np.asarray(traced) == np.asarray(far(words, room, discount))).mean() > 0.99
-        assert ((traced >= 1) == (room > 0)).all()
+        words, room = (
+            jax.random.bits(KEY, (2, 500), jnp.uint32),
+            np.arange(500, dtype=np.int32) % 20,
+        )
+        drawn, wanted = traced(words, room, jnp.array(discount)), far(words, room, discount)
+    assert (np.asarray(drawn) == np.asarray(wanted)).mean() > 0.99  # log may differ in a last bit
+    assert ((np.asarray(drawn) >= 1) == (room > 0)).all()
 
 
 def test_an_empty_buffer_gives_gaps_of_0():
-    buffer = EpisodicBuffer(20, FIELDS)
-    batch = draw(buffer, buffer.init(), KEY, 5, 0.9)
+    buffer = EpisodicBuffer(sum(map(len, ROWS)), FIELDS)
+    batch = draw(buffer, buffer.init(), KEY, DRAWS, 0.9)
     assert not any(array.any() for array in batch.values())
     assert not buffer.can_sample(buffer.init())
 
@@ -378,7 +387,7 @@ def test_all_that_is_wrong_with_a_row_is_said_at_once():
 def test_a_discount_outside_its_range_is_refused(discount):
     buffer, state = filled()
     with pytest.raises(ValueError, match="discount lies in"):
-        buffer.sample(state, KEY, 4, discount=discount)
+        jax.eval_shape(lambda: buffer.sample(state, KEY, 4, discount=discount))
 
 
 def test_bytes_are_told_and_refused(monkeypatch):

@@ -55,8 +55,8 @@ def held(buffer, state):
 class DevicePrioritizedMachine(RuleBasedStateMachine):
     """State, list of transitions and list of priorities, driven side by side."""
 
-    @initialize(capacity=st.sampled_from([1, 7, 50]), alpha=st.sampled_from([0.0, 0.6]))
-    def start(self, capacity, alpha):
+    @initialize(capacity=st.sampled_from([1, 50]))
+    def start(self, capacity, alpha=0.6):
         self.buffer = PrioritizedBuffer(capacity, FIELDS, alpha=alpha)
         self.state, self.number = self.buffer.init(), 0
         self.twin, self.priorities = TransitionList(capacity), PriorityList(capacity, alpha)
@@ -130,8 +130,7 @@ def counts(buffer, state, batches=4000, key=KEY):
     return np.bincount(drawn, minlength=buffer.capacity)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("alpha", [0.5, 1.0])
+@pytest.mark.parametrize(("alpha", "dtype"), [(0.5, "float32"), (1.0, "float64")])
 def test_draws_follow_the_priorities_by_chi_square(alpha, dtype):
     buffer, state = with_priorities(LAW, alpha=alpha, dtype=dtype)
     law = np.where(LAW > 0, LAW**alpha, 0)
@@ -181,7 +180,7 @@ def test_every_part_of_the_sum_is_drawn_from_once(dtype):
 def test_a_priority_that_cannot_be_leaves_its_row_as_it_was(bad, dtype):
     buffer, state = with_priorities(LAW, dtype=dtype)
     if bad == 3e38 and dtype == "float64":
-        bad = 1e308
+        bad = 1.7e308
     changed = update(buffer, state, np.array([5, 2, 5]), np.array([7, bad, bad]))
     wanted = LAW.copy()
     wanted[5] = 7

@@ -25,7 +25,6 @@ from device_cases import (
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from jax import lax
 
 from loopless.reference.replay import TransitionList
 from loopless.replay.device import RingBuffer, layout, random_words
@@ -34,7 +33,8 @@ from loopless.replay.device.transitions import Ring
 KEY = jax.random.key(0)
 ENDS = ["", "", "terminated", "truncated"]
 # JAX compiles for each shape: capacity, envs, n and the sizes of blocks come from a short list.
-CONFIGS = [(1, 1, 2), (7, 1, 1), (11, 1, 3), (11, 3, 3)]
+CONFIGS = [(1, 1, 1), (11, 1, 3), (11, 3, 3)]
+MANY = 104  # rows that are passed to fill a buffer, valid or not
 
 
 def make(capacity=50, **options):
@@ -43,11 +43,11 @@ def make(capacity=50, **options):
 
 def filled(count, capacity=50, ends=(), **options):
     """A buffer with transitions 0, 1, …, its state and its twin."""
-    buffer, twin = make(capacity, **options), TransitionList(capacity, options.get("envs", 1))
-    rows = [transition(n, ends[n] if n < len(ends) else "") for n in range(count)]
-    for row in rows:
+    buffer, twin = make(capacity, **options), TransitionList(capacity)
+    rows = [transition(n, ends[n] if n < len(ends) else "") for n in range(MANY)]
+    for row in rows[:count]:
         twin.add(row)
-    return buffer, add(buffer, buffer.init(), stack(rows)), twin
+    return buffer, add(buffer, buffer.init(), stack(rows), np.arange(MANY) < count), twin
 
 
 class DeviceRingMachine(RuleBasedStateMachine):
@@ -109,8 +109,7 @@ TestDeviceRing = DeviceRingMachine.TestCase
 TestDeviceRing.settings = settings(max_examples=20, stateful_step_count=12)
 
 
-@pytest.mark.parametrize("batches", [None, 3])
-@pytest.mark.parametrize("newest", [0, 2, 5])
+@pytest.mark.parametrize(("batches", "newest"), [(None, 0), (3, 2), (None, 5)])
 def test_a_batch_is_of_live_rows_with_the_newest_last(batches, newest):
     buffer, state, twin = filled(63)
     drawn = sample(buffer, state, KEY, (5, batches), (("newest", newest),))
@@ -137,7 +136,8 @@ def test_an_empty_ring_gives_zeros():
 def test_draws_are_uniform_by_chi_square(count, x64):
     with jax.enable_x64(x64):
         buffer = RingBuffer(50, CARTPOLE)
-        state = add(buffer, buffer.init(), cartpole(jnp.arange(count)))
+        rows, valid = cartpole(jnp.arange(MANY)), np.arange(MANY) < count
+        state = add(buffer, buffer.init(), rows, valid)
         drawn = sample(buffer, state, jax.random.key(count), (32, 1000), ())["indices"]
         size = min(50, count)
         law = np.arange(50) < size
@@ -146,7 +146,7 @@ def test_draws_are_uniform_by_chi_square(count, x64):
 
 def test_a_slot_that_never_comes_out_is_caught_by_chi_square():
     buffer = RingBuffer(50, CARTPOLE)
-    state = add(buffer, buffer.init(), cartpole(jnp.arange(50)))
+    state = add(buffer, buffer.init(), cartpole(jnp.arange(MANY)), np.arange(MANY) < 50)
     state = state._replace(size=jnp.int32(49))
     drawn = np.asarray(sample(buffer, state, KEY, (32, 1000), ())["indices"])
     assert not likely(np.bincount(drawn.reshape(-1), minlength=50), np.full(50, 1 / 50))
@@ -163,12 +163,11 @@ def test_the_oldest_row_gives_way(row):
 # ── n-step windows: the cases E5, E6, E7 and E23 of the specification ──────────────────────────
 
 
-def window(ends, slot, n=3, capacity=10, count=None, envs=1):
+def window(ends, slot, count=None):
     count = len(ends) if count is None else count
-    options = {"n_step": n, "gamma": GAMMA, "envs": envs}
-    buffer, state, twin = filled(count, capacity, ends, **options)
+    buffer, state, twin = filled(count, 10, ends, n_step=3, gamma=GAMMA)
     drawn = gather(buffer, state, np.array([slot]))
-    check_batch(drawn, twin, n)
+    check_batch(drawn, twin, 3)
     return {name: array[0] for name, array in leaves(drawn).items()}
 
 
@@ -192,7 +191,7 @@ def test_e7_a_window_ends_with_the_newest_row(slot, steps):
 
 
 def test_e23_the_next_observation_of_the_newest_row_is_its_own():
-    drawn = window([], 8, n=1, count=19)
+    drawn = window([], 8, count=19)
     assert drawn["next_obs/near"][0] == 1018
 
 
@@ -274,6 +273,7 @@ def test_a_handle_is_a_static_argument_that_compiles_once():
         run(RingBuffer(5, CARTPOLE), RingBuffer(5, CARTPOLE).init())
     assert len(traced) == 1
     assert dataclasses.replace(traced[0], capacity=6) == RingBuffer(6, CARTPOLE)
+    assert RingBuffer(6, dict(traced[0].fields)) == RingBuffer(6, CARTPOLE)
 
 
 def test_bytes_are_told_and_right():
@@ -352,11 +352,12 @@ def test_64_bits_are_refused_where_jax_would_narrow_them():
 )
 def test_only_what_loses_nothing_is_converted(value, dtype, fine):
     buffer = RingBuffer(3, {"x": ((), dtype)})
+    state = buffer.init()
     if fine:
-        assert buffer.gather(buffer.add(buffer.init(), {"x": value}), np.array([0]))["x"] == value
+        jax.eval_shape(lambda: buffer.add(state, {"x": value}))
     else:
         with pytest.raises(TypeError, match="x has dtype"):
-            buffer.add(buffer.init(), {"x": value})
+            buffer.add(state, {"x": value})
 
 
 @pytest.mark.parametrize("leading", [(4,), (2, 2), (1, 1, 3)])
@@ -403,17 +404,6 @@ def test_a_scan_writes_the_ring_where_it_stands():
 
 def test_a_copy_would_be_seen():
     assert copies(compiled_text(sample_and_add, RING.init()), (10_000, 11)) > 0
-
-
-def test_case_20_chunks_of_any_length_draw_the_same():
-    run = jax.jit(lambda state, steps: lax.scan(add_and_sample, state, steps))
-    state, whole = run(RING.init(), jnp.arange(12))
-    state_of_parts, parts = RING.init(), []
-    for chunk in jnp.arange(12).reshape(6, 2):
-        state_of_parts, drawn = run(state_of_parts, chunk)
-        parts.append(drawn)
-    assert np.concatenate(parts).tolist() == whole.tolist()
-    np.testing.assert_array_equal(state.packed, state_of_parts.packed)
 
 
 def test_words_of_a_whole_chunk_draw_what_single_keys_draw():

@@ -49,6 +49,7 @@ def test_keys_of_other_kinds_are_taken():
     assert (first != second).any()
 
 
+integers_below = jax.jit(below)
 integers = st.integers(0, MASK) | st.sampled_from(ENDS)
 sizes = st.integers(0, 2**32 - 1) | st.sampled_from([0, 1, 2**24 + 1, 2**31 - 1, 2**32 - 1])
 
@@ -56,7 +57,7 @@ sizes = st.integers(0, 2**32 - 1) | st.sampled_from([0, 1, 2**24 + 1, 2**31 - 1,
 @given(numbers=st.lists(integers, min_size=8, max_size=8), n=sizes)
 def test_integers_are_the_upper_half_of_a_long_product(numbers, n):
     wanted = [number * n >> 64 for number in numbers]
-    assert below(words_of(numbers), np.uint32(n)).tolist() == wanted
+    assert integers_below(words_of(numbers), np.uint32(n)).tolist() == wanted
 
 
 @njit

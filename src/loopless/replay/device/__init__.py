@@ -1,5 +1,11 @@
 """Buffers as pure functions on pytrees, for use inside `jit`, `vmap` and `scan`. Needs JAX."""
 
+try:
+    import jax
+except ImportError as error:
+    message = "loopless.replay.device needs JAX: pip install 'loopless[jax]'"
+    raise ImportError(message, name="jax") from error
+
 from loopless.replay.device.episodes import EpisodicState
 from loopless.replay.device.episodic import EpisodicBuffer
 from loopless.replay.device.prioritized import PrioritizedBuffer, PrioritizedState

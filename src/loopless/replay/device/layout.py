@@ -50,8 +50,9 @@ class DeviceStore:
 
 def declare(where: str, fields: Any, reserved: Collection[str]) -> tuple[Fields, list[str]]:
     """`fields` as a handle keeps them, hashable, and what is wrong with them."""
-    if isinstance(fields, tuple):  # a handle's own, as `dataclasses.replace` passes them on
-        return fields, []
+    own = dict(fields) if isinstance(fields, tuple) else fields
+    if isinstance(own, Mapping) and own and all(isinstance(f, Field) for f in own.values()):
+        return tuple(own.items()), []  # another handle's, by their flat names
     parsed, problems = parse_fields(where, fields, DeviceStore(), reserved)
     if not parsed and not problems:
         problems.append("fields is empty")
