@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support import q_learning
 from support.compare import assert_all_close, assert_close
 
 import loopless as ll
@@ -61,6 +62,8 @@ def check(label, function):
         check_scan(function)
     elif label == "normalize":
         check_normalize(function)
+    elif label in q_learning.CHECKS:
+        q_learning.CHECKS[label](function)
     else:
         check_estimator(label, function)
 
@@ -73,13 +76,14 @@ def test_mutant_is_caught(mutant):
 
 @pytest.mark.parametrize("label", sorted({m.estimator for m in MUTANTS}))
 def test_the_kernel_passes_what_catches_its_mutants(label):
-    kernel = {"affine_scan": ll.affine_scan, "normalize": ll.normalize}.get(label)
-    check(label, kernel or ESTIMATORS[label].kernel)
+    others = {"affine_scan": ll.affine_scan, "normalize": ll.normalize, **q_learning.KERNELS}
+    check(label, others.get(label) or ESTIMATORS[label].kernel)
 
 
 @pytest.mark.parametrize("label", sorted({m.estimator for m in MUTANTS}))
 def test_the_twin_passes_what_catches_its_mutants(label):
-    twin = {"affine_scan": reference.affine_scan, "normalize": reference.normalize}.get(label)
+    others = {"affine_scan": reference.affine_scan, "normalize": reference.normalize}
+    twin = (others | q_learning.TWINS).get(label)
     check(label, twin or ESTIMATORS[label].twin)
 
 

@@ -3,7 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,6 +53,22 @@ def as_numpy_on_cpu(function: Function) -> Function:
         return torch.from_numpy(out)
 
     return wrapper  # pyright: ignore[reportReturnType]
+
+
+def eager(x) -> Any:
+    """PyTorch, if `x` is a tensor of its plain eager execution; else None."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(x, torch.Tensor) or is_watched(torch):
+        return None
+    return torch
+
+
+def arrays(torch, fields) -> list | None:
+    """The tensors among `fields` as arrays on their memory, gradients aside; None if one cannot."""
+    try:
+        return [_view(torch, x, False) for x in fields]
+    except _StayTensor:
+        return None
 
 
 class _StayTensor(Exception):

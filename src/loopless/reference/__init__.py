@@ -3,6 +3,7 @@
 from loopless.reference import episodic, esper, replay
 from loopless.reference.normalize import normalize
 from loopless.reference.off_policy import retrace, vtrace
+from loopless.reference.q_learning import q_loss, q_loss_gradients, q_targets
 from loopless.reference.returns import (
     discounted_returns,
     gae,
@@ -26,6 +27,9 @@ __all__ = [
     "lambda_returns",
     "n_step_returns",
     "normalize",
+    "q_loss",
+    "q_loss_gradients",
+    "q_targets",
     "replay",
     "retrace",
     "successor_values",

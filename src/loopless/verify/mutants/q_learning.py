@@ -1,0 +1,202 @@
+"""Q-learning as it goes wrong in real code. Each docstring is the diagnosis.
+
+Mutants of `q_targets` and `q_loss` take the arguments of the kernel that they break; those of
+`q_update` take a whole batch and give back targets, losses, errors, and the gradients of the sum
+of the losses by `q` and by `next_q`. All as float64 NumPy arrays.
+"""
+
+import numpy as np
+
+from loopless import reference
+
+
+def masks_targets_by_multiplying(
+    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
+):
+    """Masks the bootstrap by multiplying: 0·NaN is NaN, so that a terminal state's value, which
+    nobody should read, poisons the target."""
+    value = _picked(next_q, next_q_online, next_actions)
+    return rewards + gamma * (1.0 - terminated) * value
+
+
+def bootstraps_at_terminations(
+    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
+):
+    """Bootstraps after a terminal state, as if the episode went on."""
+    return rewards + gamma * _picked(next_q, next_q_online, next_actions)
+
+
+def swaps_the_networks(
+    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
+):
+    """Swaps the networks of double Q-learning: the target network chooses the action, and the
+    online network, which should choose, says what it is worth."""
+    if next_q_online is None:
+        value = _picked(next_q, None, next_actions)
+    else:
+        value = _picked(next_q_online, next_q, None)
+    return np.where(terminated, rewards, rewards + gamma * value)
+
+
+def leaves_the_online_network_out(
+    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
+):
+    """Leaves the online network out: the maximum over the target network is plain DQN."""
+    value = _picked(next_q, None, next_actions)
+    return np.where(terminated, rewards, rewards + gamma * value)
+
+
+def chooses_the_last_of_equals(
+    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
+):
+    """Chooses the last of equal values where argmax chooses the first."""
+    if next_actions is None:
+        judge = next_q if next_q_online is None else next_q_online
+        next_actions = judge.shape[-1] - 1 - np.argmax(judge[..., ::-1], axis=-1)
+    value = _taken(next_q, next_actions)
+    return np.where(terminated, rewards, rewards + gamma * value)
+
+
+def is_greedy_where_the_agent_was_not(
+    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
+):
+    """Takes the best next action for SARSA, whose next action is the one that was taken."""
+    value = _picked(next_q, next_q_online, None)
+    return np.where(terminated, rewards, rewards + gamma * value)
+
+
+def discounts_every_window_alike(
+    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
+):
+    """Discounts every n-step window alike: one that an end cut short has a power of its own."""
+    value = _picked(next_q, next_q_online, next_actions)
+    return np.where(terminated, rewards, rewards + np.max(gamma) * value)
+
+
+def averages_over_all_batches(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+    """Averages over all batches together: one mega-batch in place of K losses of their own."""
+    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    return np.full_like(losses, losses.mean()), errors
+
+
+def divides_by_the_weights(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+    """Divides by the sum of the weights: importance weights must not be normalised away, and
+    weights that are all 0 give 0/0."""
+    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    return losses if weights is None else losses / weights.mean(-1), errors
+
+
+def leaves_the_weights_out(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+    """Leaves the importance weights out of the loss."""
+    ones = None if weights is None else np.where(weights == 0, 0.0, 1.0)
+    return reference.q_loss(q, actions, targets, weights=ones, loss=loss, delta=delta)
+
+
+def multiplies_by_a_weight_of_zero(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+    """Takes a sample out by multiplying with 0: if it holds NaN, so does the loss."""
+    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    return losses + (0.0 if weights is None else (0.0 * errors).mean(-1)), errors
+
+
+def weights_the_errors(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+    """Gives back weighted errors: priorities made of them count the weights twice."""
+    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    return losses, errors if weights is None else weights * errors
+
+
+def turns_the_errors_round(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+    """Gives back target minus value: as a slope it points away from the target."""
+    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    return losses, -errors
+
+
+def squeezes_every_axis(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+    """Squeezes every axis of length 1, not the one it made: a batch of one loses its shape."""
+    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    return losses, errors.squeeze()
+
+
+def broadcasts_a_column(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+    """Subtracts a column from a row: [B, 1] and [B] make [B, B], and the mean is of all pairs."""
+    rows = np.broadcast_to(targets[..., None, :], (*targets.shape, targets.shape[-1]))
+    pairs = [
+        reference.q_loss(q, actions, rows[..., b], weights=weights, loss=loss, delta=delta)[0]
+        for b in range(targets.shape[-1])
+    ]
+    _, errors = reference.q_loss(q, actions, targets)
+    return np.mean(pairs, axis=0), errors
+
+
+def forgets_delta(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+    """Leaves Huber's δ at 1 whatever it was asked to be."""
+    return reference.q_loss(q, actions, targets, weights=weights, loss=loss)
+
+
+def takes_delta_for_beta(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+    """Takes δ for the β of smooth L1, which is Huber's loss divided by δ."""
+    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    return losses / (delta if loss == "huber" else 1.0), errors
+
+
+def takes_done_for_terminated(batch):
+    """Takes `done` for `terminated`: a time limit then counts as the end of the world."""
+    return _update(batch | {"terminated": batch["terminated"] | batch["truncated"]})
+
+
+def differentiates_the_target(batch):
+    """Lets the gradient flow through the target: the residual-gradient algorithm, another one."""
+    targets, losses, errors, by_q, _ = _update(batch)
+    slopes = by_q.sum(-1, keepdims=True)
+    best = np.argmax(batch["next_q"], -1)[..., None] == np.arange(batch["q"].shape[-1])
+    kept = np.where(batch["terminated"], 0.0, batch["gamma"])[..., None]
+    return targets, losses, errors, by_q, np.where(best, -kept * slopes, 0.0)
+
+
+def bootstraps_from_the_online_network(batch):
+    """Bootstraps from the online network where the target network should be asked."""
+    return _update(batch | {"next_q": batch["next_q_online"]})
+
+
+def _update(batch):
+    """Right in itself: the mutants feed it wrong batches."""
+    batch = batch | {"targets": reference.q_targets(
+        batch["rewards"], batch["terminated"], batch["next_q"], gamma=batch["gamma"]
+    )}  # fmt: skip
+    arguments = [batch[name] for name in ("q", "actions", "targets")]
+    losses, errors = reference.q_loss(*arguments)
+    gradients = reference.q_loss_gradients(*arguments)
+    return batch["targets"], losses, errors, gradients, np.zeros_like(batch["next_q"])
+
+
+def _picked(next_q, next_q_online, next_actions):
+    if next_actions is None:
+        next_actions = np.argmax(next_q if next_q_online is None else next_q_online, axis=-1)
+    return _taken(next_q, next_actions)
+
+
+def _taken(values, actions):
+    return np.take_along_axis(values, actions[..., None], -1)[..., 0]
+
+
+ALL = (
+    ("q_targets", masks_targets_by_multiplying),
+    ("q_targets", bootstraps_at_terminations),
+    ("q_targets", swaps_the_networks),
+    ("q_targets", leaves_the_online_network_out),
+    ("q_targets", chooses_the_last_of_equals),
+    ("q_targets", is_greedy_where_the_agent_was_not),
+    ("q_targets", discounts_every_window_alike),
+    ("q_loss", averages_over_all_batches),
+    ("q_loss", divides_by_the_weights),
+    ("q_loss", leaves_the_weights_out),
+    ("q_loss", multiplies_by_a_weight_of_zero),
+    ("q_loss", weights_the_errors),
+    ("q_loss", turns_the_errors_round),
+    ("q_loss", squeezes_every_axis),
+    ("q_loss", broadcasts_a_column),
+    ("q_loss", forgets_delta),
+    ("q_loss", takes_delta_for_beta),
+    ("q_update", takes_done_for_terminated),
+    ("q_update", differentiates_the_target),
+    ("q_update", bootstraps_from_the_online_network),
+)

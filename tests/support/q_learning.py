@@ -1,0 +1,133 @@
+"""What the tests of Q-learning share: the roads to an answer, and what catches the mutants."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import loopless as ll
+from loopless import reference
+from loopless.verify.mutants import q_learning as mutants
+from loopless.verify.transitions import MEMBERS, call_loss, call_targets, situations
+from support.backends import JAX, NUMPY, TORCH, Backend
+from support.compare import assert_close
+
+SITUATIONS = situations()
+LOSSES = ({"loss": "mse"}, {"loss": "huber"}, {"loss": "huber", "delta": 0.3})
+
+
+def assert_alike(actual, expected, dtype: str = "float64", what: str = "") -> None:
+    """Close, and of one shape: a comparison that broadcasts hides the mistakes that do."""
+    assert np.shape(actual) == np.shape(expected), what
+    assert_close(actual, expected, dtype, what)
+
+
+def check_targets(function) -> None:
+    """Raise AssertionError at the first batch for which `function` differs from the loop."""
+    for situation in SITUATIONS:
+        for member in MEMBERS:
+            expected = call_targets(reference.q_targets, situation.data, member)
+            with np.errstate(all="ignore"):
+                got = call_targets(function, situation.data, member)
+            assert_alike(got, expected, what=f"{situation.name}, {member}")
+
+
+def check_loss(function) -> None:
+    for situation in SITUATIONS:
+        for options in LOSSES:
+            expected = call_loss(reference.q_loss, situation.data, **options)
+            with np.errstate(all="ignore"):
+                got = call_loss(function, situation.data, **options)
+            for x, y in zip(got, expected, strict=True):
+                assert_alike(x, y, what=f"{situation.name}, {options}")
+
+
+def check_update(function) -> None:
+    for situation in SITUATIONS:
+        for x, y in zip(function(situation.data), expected_update(situation.data), strict=True):
+            assert_alike(x, y, what=situation.name)
+
+
+def expected_update(data):
+    targets = call_targets(reference.q_targets, data)
+    arguments = data["q"], data["actions"], targets
+    gradients = reference.q_loss_gradients(*arguments)
+    return targets, *reference.q_loss(*arguments), gradients, np.zeros_like(data["next_q"])
+
+
+def kernel_update(data):
+    """Targets, losses, errors and gradients by our kernels and PyTorch."""
+    names = ("q", "actions", "rewards", "terminated", "next_q")
+    q, actions, rewards, terminated, next_q = (torch.from_numpy(data[name]) for name in names)
+    q.requires_grad_(), next_q.requires_grad_()
+    gamma = data["gamma"]
+    gamma = torch.from_numpy(gamma) if isinstance(gamma, np.ndarray) else gamma
+    targets = ll.q_targets(rewards, terminated, next_q, gamma=gamma)
+    losses, errors = ll.q_loss(q, actions, targets)
+    gradients = torch.autograd.grad(losses.sum(), (q, next_q), materialize_grads=True)
+    return [x.detach().numpy() for x in (targets, losses, errors, *gradients)]
+
+
+CHECKS = {"q_targets": check_targets, "q_loss": check_loss, "q_update": check_update}
+KERNELS = {"q_targets": ll.q_targets, "q_loss": ll.q_loss, "q_update": kernel_update}
+# What the mutants of a whole update are built on must itself be right.
+TWINS = {
+    "q_targets": reference.q_targets,
+    "q_loss": reference.q_loss,
+    "q_update": mutants._update,
+}
+
+
+class Watched(TorchDispatchMode):
+    """Something that looks on, as tracers do: then tensors must stay tensors."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class Elsewhere(torch.Tensor):
+    """Tensors without memory that NumPy could see; what a GPU's are, as far as the code knows."""
+
+
+@dataclass(frozen=True)
+class Road:
+    """One way through the kernels: a library, and what makes it go there."""
+
+    backend: Backend
+    gradients: bool = False  # the first floating argument asks for one
+    watched: bool = False
+    elsewhere: bool = False
+
+    def arguments(self, data: dict, dtype: str = "float64") -> dict:
+        found = self.backend.arguments(data, dtype)
+        if self.elsewhere:
+            found = {k: x.as_subclass(Elsewhere) if TORCH.owns(x) else x for k, x in found.items()}
+        if self.gradients:
+            found["q"].requires_grad_()
+        return found
+
+    def call(self, function, *args, **keywords):
+        if not self.watched:
+            return function(*args, **keywords)
+        with Watched():
+            return function(*args, **keywords)
+
+    def targets(self, data: dict, member: str = "dqn", dtype: str = "float64"):
+        return self.call(call_targets, ll.q_targets, self.arguments(data, dtype), member)
+
+    def loss(self, data: dict, dtype: str = "float64", **options):
+        return self.call(call_loss, ll.q_loss, self.arguments(data, dtype), **options)
+
+    def numpy(self, x) -> np.ndarray:
+        return self.backend.numpy(x)
+
+
+ROADS = {
+    "numpy": Road(NUMPY),
+    "torch": Road(TORCH),
+    "torch, gradients": Road(TORCH, gradients=True),
+    "torch, operations": Road(TORCH, watched=True),
+    "torch, elsewhere": Road(TORCH, gradients=True, elsewhere=True),
+    "jax": Road(JAX),
+}
