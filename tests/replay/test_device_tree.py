@@ -135,6 +135,11 @@ def test_both_ways_to_set_let_the_last_of_a_duplicate_win(setter):
     assert np.count_nonzero(tree[1:]) == 3
 
 
+def test_a_scatter_without_order_gets_no_node_twice():
+    nodes = jnp.array([70, 99, 70, 0, 65, 70, 99], jnp.uint32)
+    assert sum_tree.last_of_each(nodes, 128).tolist() == [0, 0, 0, 0, 65, 70, 99]
+
+
 @pytest.mark.parametrize("leaves", [SMALL, LARGE])
 def test_what_is_not_kept_changes_nothing(leaves):
     held = np.arange(1.0, 41)

@@ -104,11 +104,15 @@ def set_in_turn(tree: jax.Array, nodes: jax.Array, values: jax.Array) -> jax.Arr
 
 
 def set_last(tree: jax.Array, nodes: jax.Array, values: jax.Array) -> jax.Array:
-    """Set nodes all at once; no order is promised, so all but the last of a duplicate go to 0."""
+    """Set nodes all at once, in whatever order: no node but 0 comes twice."""
+    return tree.at[last_of_each(nodes, tree.size)].set(values, mode="promise_in_bounds")
+
+
+def last_of_each(nodes: jax.Array, size: int) -> jax.Array:
+    """`nodes` below `size`, with 0 in place of all but the last of each."""
     places = lax.iota(jnp.int32, nodes.size)
-    last = jnp.full(tree.size, -1, jnp.int32).at[nodes].max(places, mode="promise_in_bounds")
-    nodes = jnp.where(_at(last, nodes) == places, nodes, jnp.uint32(0))
-    return tree.at[nodes].set(values, mode="promise_in_bounds")
+    last = jnp.full(size, -1, jnp.int32).at[nodes].max(places, mode="promise_in_bounds")
+    return jnp.where(_at(last, nodes) == places, nodes, jnp.uint32(0))
 
 
 def _at(array: jax.Array, nodes: jax.Array) -> jax.Array:
