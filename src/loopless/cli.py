@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 from tyro.extras import SubcommandApp
@@ -66,16 +66,18 @@ def train(trainer: Annotated[Positional[str], arg(metavar="TRAINER")]) -> int:
 def resume(
     run: Annotated[Positional[Path], arg(metavar="RUN")],
     steps: Annotated[int | None, arg(metavar="N")] = None,
+    on_nan: Literal["stop", "skip"] | None = None,
 ) -> int:
     """Go on with a run that was interrupted, from its newest whole checkpoint.
 
     Args:
         run: Folder of the run.
         steps: Train to so many steps in all, more or fewer than were asked for at first.
+        on_nan: From now on, at an update that is not finite: stop the run, or leave it out.
     """
     from loopless.train import commands
 
-    return commands.resume(run, steps)
+    return commands.resume(run, steps, on_nan)
 
 
 @app.command

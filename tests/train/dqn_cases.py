@@ -4,7 +4,7 @@ XLA's optimiser is most of what a test would wait for, and says nothing about wh
 """
 
 import functools
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from unittest import mock
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from loopless.envs.spaces import Box
 from loopless.nets.layers import as_vector
-from loopless.train import dqn
+from loopless.train import dqn, dqn_compiled, dqn_hosted, dqn_loop
 from loopless.train.dqn import Algorithm, Learner, build
 from loopless.train.dqn_config import DQN
 from loopless.train.dqn_loop import Loop
@@ -24,10 +24,21 @@ QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": Fal
 quick = functools.partial(jax.jit, compiler_options=QUICK)
 
 
+class _Quick:
+    """JAX as a trainer sees it, but that its programs compile quickly."""
+
+    jit = staticmethod(quick)
+
+    def __getattr__(self, name):
+        return getattr(jax, name)
+
+
 @contextmanager
 def quick_programs():
-    """Within it, whatever is jitted compiles quickly."""
-    with mock.patch.object(jax, "jit", quick):
+    """Within it, what the trainers jit compiles quickly."""
+    with ExitStack() as patches:
+        for module in (dqn_compiled, dqn_hosted, dqn_loop):
+            patches.enter_context(mock.patch.object(module, "jax", _Quick()))
         yield
 
 

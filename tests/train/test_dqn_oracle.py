@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from dqn_cases import ACTIONS, BETA, KEY, algorithm_of, filled, learner_of, quick, small
-from plain_update import SGD, Adam, clipped, flat, gradients, shaped
+from dqn_cases import small
+from dqn_checks import updates_are_plain_python_s
+from plain_update import Adam, flat, gradients, loss_of, shaped, target_of, values_of
 
 from loopless.train.dqn import _optimizer
 
@@ -20,77 +21,22 @@ LOSSES = {"mse": {}, "huber": {"loss": "huber", "huber_delta": 0.7}}
 OPTIMIZERS = ("adam", "adamw", "sgd")
 
 
-def plain_rows(batch):
-    """A batch as a list of dicts of floats."""
-    arrays = {name: np.asarray(x, np.float64) for name, x in batch.items()}
-    return [
-        {
-            "obs": arrays["obs"][i].tolist(),
-            "next_obs": arrays["next_obs"][i].tolist(),
-            "action": int(arrays["action"][i]),
-            "reward": float(arrays["reward"][i]),
-            "terminated": bool(arrays["terminated"][i]),
-            **({"next_action": int(arrays["next_action"][i])} if "next_action" in arrays else {}),
-            **({"weight": float(arrays["weights"][i])} if "weights" in arrays else {}),
-            **({"discount": float(arrays["discount"][i])} if "discount" in arrays else {}),
-        }
-        for i in range(len(arrays["reward"]))
-    ]
-
-
-def plain_updates(config, learner, batches, variant, steps):
-    """Weights, losses, errors and gradient norms of `steps` updates by the oracle."""
-    shape = (3, 5, ACTIONS)
-    theta, target = np.asarray(learner.weights).tolist(), np.asarray(learner.target).tolist()
-    target = shaped(target or theta, *shape)
-    stepper = {
-        "adam": lambda: Adam(len(theta), config.learning_rate),
-        "adamw": lambda: Adam(len(theta), config.learning_rate, config.weight_decay),
-        "sgd": lambda: SGD(len(theta), config.learning_rate),
-    }[config.optimizer]()
-    losses, norms, errors = [], [], []
-    for step in range(steps):
-        rows = plain_rows({name: np.asarray(x)[step] for name, x in batches.items()})
-        loss, gradient, off = gradients(
-            rows, shaped(theta, *shape), target, variant,
-            gamma=config.gamma, kind=config.loss, delta=config.huber_delta,
-        )  # fmt: skip
-        gradient, norm = clipped(flat(gradient), config.max_gradient_norm)
-        theta = stepper.step(theta, gradient)
-        losses.append(loss)
-        norms.append(norm)
-        errors.append(off)
-    return theta, losses, norms, errors
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_four_updates_are_those_of_plain_python(variant, loss):
     options = VARIANTS[variant] | LOSSES[loss]
-    check(small(**options, updates=4, max_gradient_norm=0.8), variant)
+    updates_are_plain_python_s(variant, **options, max_gradient_norm=0.8)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimiser_is_that_of_plain_python(optimizer):
     rates = {"optimizer": optimizer, "learning_rate": 0.05, "weight_decay": 0.1}
-    check(small(**rates, updates=4), "dqn")
+    updates_are_plain_python_s("dqn", **rates)
 
 
 @pytest.mark.parametrize("options", [{"prioritized": "block"}, {"n_step": 3}], ids=str)
 def test_weights_and_discounts_of_rows_are_those_of_plain_python(options):
-    check(small(**options, updates=4), "dqn")
-
-
-def check(config, variant):
-    algorithm = algorithm_of(config, "float64")
-    learner, replay = learner_of(algorithm, "float64"), filled(algorithm)
-    batches = quick(algorithm.sample, static_argnums=3)(replay, KEY, BETA, 4)
-    theta, losses, norms, errors = plain_updates(config, learner, batches, variant, 4)
-    after, _, report = quick(algorithm.learn)(learner, replay, KEY, BETA)
-    np.testing.assert_allclose(after.weights, theta, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(report.loss[:, 0], losses, rtol=1e-10)
-    np.testing.assert_allclose(report.gradient_norm[:, 0], norms, rtol=1e-10)
-    np.testing.assert_allclose(report.td_error[:, 0], np.mean(errors, 1), rtol=1e-10)
+    updates_are_plain_python_s("dqn", **options)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +76,6 @@ def test_the_oracle_itself_agrees_with_a_numerical_derivative():
     def loss(numbers):
         # Targets are constants: those of the weights that the derivative is taken at.
         fixed = shaped(theta, 3, 5, 3)
-        from plain_update import loss_of, target_of, values_of
-
         total = 0.0
         for row in rows:
             y = target_of(row, fixed, target, "double", 0.9)

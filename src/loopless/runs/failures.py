@@ -15,7 +15,7 @@ DONE, USAGE, NON_FINITE, WRITE_FAILED, INTERRUPTED = 0, 2, 70, 74, 75
 EXIT_CODES = {
     DONE: "done",
     USAGE: "bad usage, config or run folder; nothing was changed",
-    NON_FINITE: "stopped at a non-finite loss; a crash bundle was saved",
+    NON_FINITE: "stopped at a non-finite loss, or by an environment that failed; all was saved",
     WRITE_FAILED: "a write failed (disk full, read-only); the last good checkpoint is kept",
     INTERRUPTED: "interrupted and saved; `loopless resume RUN` continues",
     130: "a second Ctrl-C: stopped at once, nothing saved",
@@ -53,6 +53,12 @@ class WriteFailed(Failure):
 
 class NonFinite(Failure):
     """A loss or gradient that is no finite number."""
+
+    exit_code = NON_FINITE
+
+
+class EnvFailed(Failure):
+    """An environment that failed while it trained an agent, who was saved."""
 
     exit_code = NON_FINITE
 

@@ -88,6 +88,11 @@ class RunFolder:
         text = _read_small(self.config_file, "config.toml")
         return configs.from_toml(cls, text, source=str(self.config_file))
 
+    def change_config(self, config: Any) -> None:
+        """From now on the run has this config."""
+        with writing(str(self.config_file), kept="The old config is kept"):
+            durable.replace(self.config_file, _config_file(self.trainer, config))
+
     def close(self) -> None:
         """Let other processes train this run."""
         if self._lock:
@@ -135,18 +140,22 @@ def _sweep(root: Path) -> None:
 
 
 def _fill(staged: Path, facts: dict[str, Any], trainer: str, config: Any) -> None:
-    header = f"`loopless train {trainer} --config` this file trains the same again."
-    texts = {
-        "config.toml": configs.to_toml(config, header),
-        "metrics.jsonl": "",
-        "run.json": json.dumps(facts, indent=1, ensure_ascii=False) + "\n",
+    about = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+    files = {
+        "config.toml": _config_file(trainer, config),
+        "metrics.jsonl": b"",
+        "run.json": about.encode("utf-8", "replace"),
     }
-    for name, text in texts.items():
-        data = text.encode("utf-8", "replace")
+    for name, data in files.items():
         durable.write(staged / name, lambda file, data=data: durable.write_all(file, data))
     for name in ("checkpoints", "plots"):
         os.mkdir(staged / name)
     durable.sync_folder(staged)
+
+
+def _config_file(trainer: str, config: Any) -> bytes:
+    header = f"`loopless train {trainer} --config` this file trains the same again."
+    return configs.to_toml(config, header).encode("utf-8", "replace")
 
 
 def _publish(staged: Path, root: Path, name: str | None, stem: str) -> Path:

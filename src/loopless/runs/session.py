@@ -5,16 +5,19 @@ for all of them. Imports the rest of `runs`. Tests: `tests/runs/test_session.py`
 a few lines.
 """
 
+import tomllib
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
 
+from loopless.envs.refusals import EnvError
+from loopless.runs import config as configs
 from loopless.runs.background import BackgroundSaver
 from loopless.runs.checkpoint import Checkpoint, Checkpoints
 from loopless.runs.clock import Clock
-from loopless.runs.failures import Interrupted, NonFinite
+from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, writing
 from loopless.runs.folder import RunFolder
 from loopless.runs.memory import resident_bytes
 from loopless.runs.metrics import MetricsLog
@@ -23,6 +26,12 @@ from loopless.runs.renderer import Renderer
 from loopless.runs.signals import StopSignals
 
 TRACED = 6  # which chunk of a session --profile traces
+
+# What a run may be told anew when it is resumed: it changes nothing of what is learned from there.
+MAY_CHANGE = {
+    "steps", "run", "runs", "eval_every", "eval_episodes", "log_every", "plot_every",
+    "checkpoint_every", "on_nan", "profile", "tensorboard",
+}  # fmt: skip
 
 
 class Trainer(Protocol):
@@ -59,8 +68,9 @@ def train(
 ) -> dict[str, Any]:
     """Train to the end, from the checkpoint `found` if there is one; the last metrics.
 
-    Raises Interrupted after a signal, NonFinite if learning stopped, WriteFailed if the disk did;
-    in each case what was trained so far is saved, if it can be.
+    Raises Interrupted after a signal, NonFinite if learning stopped, EnvFailed if an environment
+    did, WriteFailed if the disk did; in each case what was trained so far is saved, if it can be.
+    BadRun if the checkpoint is of another config.
     """
     session = _Session(trainer, run, config)
     with session:
@@ -74,6 +84,11 @@ class _Session:
     def __init__(self, trainer: Trainer, run: RunFolder, config: Any) -> None:
         self.trainer, self.run, self.config = trainer, run, config
         self.best, self.last, self.chunks = -np.inf, dict[str, Any](), 0
+        self.settings = {
+            name: value
+            for name, value in tomllib.loads(configs.to_toml(config)).items()
+            if name not in MAY_CHANGE
+        }
         self.open = ExitStack()
 
     def __enter__(self) -> None:
@@ -90,8 +105,10 @@ class _Session:
     def begin(self, found: Checkpoint | None) -> None:
         trainer = self.trainer
         if found is None:
+            self.log.trim_after(-1)  # of a process that died before its first checkpoint
             self.log.event(0, "start")
         else:
+            self.refuse_another_config(found)
             lost = trainer.restore(found)
             self.best = found.numbers.get("best", -np.inf)
             self.log.trim_after(found.step)
@@ -106,11 +123,23 @@ class _Session:
         )
         self.stop = self.open.enter_context(StopSignals(self.progress.note))
 
+    def refuse_another_config(self, found: Checkpoint) -> None:
+        before, now = found.numbers.get("config", self.settings), self.settings
+        changed = [
+            f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
+            for name in {**before, **now}
+            if before.get(name) != now.get(name)
+        ]
+        if changed:
+            raise BadRun(
+                f"run: {self.run.config_file} has changed since {found.name} was saved: "
+                f"{'; '.join(changed)}. Change it back; or start a run of its own, with --config."
+            )
+
     def chunk(self) -> None:
         trainer, config, before = self.trainer, self.config, self.trainer.step
         self.chunks += 1
-        with self.trace():
-            metrics = dict(trainer.advance(self.clock))
+        metrics = self.advance()
         with self.clock("log"):
             self.clock.tick(trainer.step)
             self.write(metrics | self.clock.lap().metrics() | {"memory_bytes": resident_bytes()})
@@ -127,6 +156,30 @@ class _Session:
                 self.renderer.request()
         if self.stop.requested:
             self.interrupt()
+
+    def advance(self) -> dict[str, Any]:
+        try:
+            with self.trace():
+                return dict(self.trainer.advance(self.clock))
+        except EnvError as error:
+            raise EnvFailed(f"{error} {self.rescue(error)}".rstrip()) from error
+        except Exception as error:
+            self.progress.note(self.rescue(error))
+            raise
+
+    def rescue(self, error: Exception) -> str:
+        """Save what was learned before something failed, if it is still there; where, in words."""
+        try:
+            self.log.event(self.trainer.step, "error", str(error))
+            self.save()
+            self.saver.wait()
+        except Exception:  # a program that failed in its midst has used up its state
+            return ""
+        return self.saved()
+
+    def saved(self) -> str:
+        again = f"`loopless resume {self.run.path}` continues."
+        return f"Saved at step {self.trainer.step:,}. {again}"
 
     def trace(self) -> Any:
         """With --profile: a trace of one chunk after those that compile, for it is large."""
@@ -163,7 +216,9 @@ class _Session:
                 self.save(kind="weights", best=True)
 
     def save(self, **options: Any) -> None:
-        numbers = {"best": self.best} if np.isfinite(self.best) else {}
+        numbers: dict[str, Any] = {"config": self.settings}
+        if np.isfinite(self.best):
+            numbers["best"] = self.best
         self.saver.save(self.trainer.step, self.trainer.arrays(), numbers, **options)
 
     def interrupt(self) -> None:
@@ -171,20 +226,21 @@ class _Session:
         self.saver.wait()
         name = self.stop.signal.name if self.stop.signal else "signal"
         self.log.event(self.trainer.step, "interrupt", name)
-        raise Interrupted(
-            f"run: {name}: saved at step {self.trainer.step:,}. "
-            f"`loopless resume {self.run.path}` continues."
-        )
+        raise Interrupted(f"run: {name}. {self.saved()}")
 
     def crash(self, reason: str) -> None:
         """Learning stopped: save it as it stands, apart from the good checkpoints."""
         bundle = self.run.path / "crash"
-        bundle.mkdir(exist_ok=True)
+        with writing(f"into {bundle}"):
+            bundle.mkdir(exist_ok=True)
         Checkpoints(bundle).save(self.trainer.step, self.trainer.arrays(), {"reason": reason})
         self.log.event(self.trainer.step, "nan", reason)
+        self.saver.wait()
+        good = self.checkpoints.names()[:1]
+        kept = f" The last good checkpoint is {good[0]}." if good else ""
         raise NonFinite(
-            f"run: {reason}. Everything as it stood is in {bundle}; the last good checkpoint is "
-            f"in {self.run.path / 'checkpoints'}. Use --on-nan skip to leave such updates out."
+            f"run: {reason}. Everything as it stood is in {bundle}.{kept} With --on-nan skip, "
+            f"`loopless resume {self.run.path}` leaves such updates out."
         )
 
     def end(self) -> dict[str, Any]:

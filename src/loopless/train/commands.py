@@ -37,32 +37,39 @@ def _train(arguments: Sequence[str]) -> int:
         return _go(trainer, run, config)
 
 
-def resume(path: Path, steps: int | None = None) -> int:
+def resume(path: Path, steps: int | None = None, on_nan: str | None = None) -> int:
     """`loopless resume RUN`: go on from the newest whole checkpoint."""
-    return _told(_resume, path, steps)
+    return _told(_resume, path, {"steps": steps, "on_nan": on_nan})
 
 
-def _resume(path: Path, steps: int | None) -> int:
+def _resume(path: Path, asked: dict[str, Any]) -> int:
     from dataclasses import replace
 
     with RunFolder.open(path, lock=True) as run:
-        config = run.config(registry.config_class(run.trainer))
-        if steps is not None:
-            config = replace(config, steps=steps)
-            if wrong := config.problems():
-                raise BadConfig(wrong)
+        given = run.config(registry.config_class(run.trainer))
+        config = replace(given, **{name: x for name, x in asked.items() if x is not None})
+        if wrong := config.problems():
+            raise BadConfig(wrong)
         _prepare(config)
         from loopless.runs.checkpoint import Checkpoints
 
-        trainer = registry.trainer(run.trainer).make(config)
+        trainer, checkpoints = registry.trainer(run.trainer).make(config), Checkpoints(run.path)
         try:
-            found = Checkpoints(run.path).load(template=trainer.arrays())
+            # A process that died early has left none, and then there is nothing to lose.
+            found = checkpoints.load(template=trainer.arrays()) if checkpoints.names() else None
+            for reason in found.skipped if found else ():
+                print(f"Skipped {reason}", file=sys.stderr)
+            if found and found.step >= trainer.total:
+                print(f"Run {run.path} is done, at step {found.step:,}. --steps N trains on.")
+                trainer.close()
+                return 0
+            if config != given:
+                run.change_config(config)
         except BaseException:
             trainer.close()
             raise
-        for reason in found.skipped:
-            print(f"Skipped {reason}", file=sys.stderr)
-        print(f"Run {run.path}, from {found.name}", file=sys.stderr)
+        start = f"from {found.name}" if found else "which has no checkpoint, from its start"
+        print(f"Run {run.path}, {start}", file=sys.stderr)
         return _go(trainer, run, config, found)
 
 

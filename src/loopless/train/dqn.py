@@ -207,15 +207,15 @@ class Algorithm:
 
     # --- schedules -----------------------------------------------------------------------------
 
-    def explore(self, step: Any) -> jax.Array:
+    def explore(self, step: Any, xp: Any = jnp) -> Any:
         """Epsilon, or the temperature, at environment step number `step`."""
         config = self.config
-        share = jnp.clip(step / max(1, config.explore_steps), 0, 1)
+        share = xp.clip(step / max(1, config.explore_steps), 0, 1)
         return config.explore_start + share * (config.explore_end - config.explore_start)
 
-    def beta(self, step: Any) -> jax.Array:
+    def beta(self, step: Any, xp: Any = jnp) -> Any:
         """The exponent of importance weights at environment step number `step`."""
-        return self.config.beta + (1 - self.config.beta) * jnp.clip(step / self.config.steps, 0, 1)
+        return self.config.beta + (1 - self.config.beta) * xp.clip(step / self.config.steps, 0, 1)
 
     def choose(self, q: jax.Array, noise: "Noise", level: jax.Array) -> jax.Array:
         """An action for each row of `q` [envs, actions]; each env throws its own coin."""

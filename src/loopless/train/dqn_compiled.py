@@ -29,6 +29,7 @@ class Compiled(Run):
         world = autoreset(env, config.envs)
         algorithm = build(config, world.obs_space, env.actions)
         super().__init__(config, algorithm)
+        self.episodes = np.zeros((config.seeds,) if config.seeds > 1 else (), np.int64)
         self.run = CompiledRun(algorithm, world)
         judge = CompiledRun(algorithm, autoreset(env, config.eval_episodes))
         keys = [jax.random.key(config.seed + i) for i in range(config.seeds)]
@@ -50,7 +51,7 @@ class Compiled(Run):
         events, learning = self.schedule.after(self.event)
         with clock("learn"):
             chunk = self._chunk(events, learning)
-            self.carry, (episodes, report) = chunk(self.carry, self.key, jnp.int32(self.event))
+            self.carry, (episodes, report) = chunk(self.carry, self.key, np.int32(self.event))
             jax.block_until_ready(self.carry.learner)
         self.event += events
         with clock("log"):
@@ -92,7 +93,7 @@ class Compiled(Run):
     def _tree(self) -> dict[str, Any]:
         learner = self.carry.learner
         rest = self.carry._replace(learner=learner._replace(weights=None))
-        numbers = {"event": np.int64(self.event), "episodes": np.asarray(self.episodes, np.int64)}
+        numbers = {"event": np.int64(self.event), "episodes": self.episodes}
         return {"weights": {"online": learner.weights}, "carry": rest, **numbers}
 
     def restore(self, checkpoint: Checkpoint) -> str:

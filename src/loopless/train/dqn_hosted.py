@@ -83,9 +83,9 @@ class Hosted(Run):
                 if not self.config.overlap:
                     self.policy.take(self.carry[0].weights)
                 reports.append(report)
+            self.event = number + 1
             returns.append(block.episodes.episode_return)
             lengths.append(block.episodes.episode_length)
-        self.event += events
         with clock("learn"):
             means = np.mean(np.stack([np.asarray(report) for report in reports]), 0)
         with clock("log"):

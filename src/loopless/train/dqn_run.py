@@ -57,10 +57,10 @@ class Run:
         )
         return f"the loss or its gradient was not finite at {where}; learning stopped there"
 
-    def describe(self, report: Any, seconds_of: float = 0.0) -> dict[str, Any]:
+    def describe(self, report: Any) -> dict[str, Any]:
         """A row of metrics from an event's or a chunk's mean report, and from the schedules."""
         config, learner = self.config, self.learner
-        level = float(self.algorithm.explore(np.float32(self.step)))
+        level = float(self.algorithm.explore(self.step, np))
         row: dict[str, Any] = {
             "updates": np.asarray(learner.updates),
             "skipped_updates": np.asarray(learner.skipped),
@@ -69,7 +69,7 @@ class Run:
         if report is not None:
             row |= {name: np.asarray(value) for name, value in report._asdict().items()}
             if config.prioritized != "off":
-                row["beta"] = float(self.algorithm.beta(np.float32(self.step)))
+                row["beta"] = float(self.algorithm.beta(self.step, np))
         return row
 
     def close(self) -> None:

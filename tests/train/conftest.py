@@ -1,0 +1,53 @@
+"""Fixtures of the tests that make whole runs."""
+
+import jax
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from loopless.runs import session
+
+SETTINGS = {
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+
+class NoRenderer:
+    """In the renderer's place: counts the requests, and starts no process."""
+
+    made = []  # noqa: RUF012
+
+    def __init__(self, folder, **options):
+        self.requests, self.closed = 0, False
+        self.made.append(self)
+
+    def request(self, *pictures, **options):
+        self.requests += 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.closed = True
+
+
+@pytest.fixture(scope="module")
+def remembered_programs(tmp_path_factory):
+    """A program that was compiled once in this module is not compiled again."""
+    before = {name: getattr(jax.config, name) for name in (*SETTINGS, "jax_compilation_cache_dir")}
+    folder = tmp_path_factory.mktemp("programs")
+    for name, value in (SETTINGS | {"jax_compilation_cache_dir": str(folder)}).items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield folder
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="module")
+def no_renderer():
+    """Runs of this module draw nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "Renderer", NoRenderer)
+        yield NoRenderer

@@ -1,0 +1,84 @@
+"""Whole runs in this process, and what is left of them on the disk."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from dqn_cases import quick_programs
+
+from loopless.runs import session
+from loopless.runs.checkpoint import Checkpoints
+from loopless.runs.folder import RunFolder
+from loopless.train import registry
+from loopless.train.dqn_config import DQN
+
+TIMES = {"time", "steps_per_second", "updates_per_second", "memory_bytes"}
+
+TINY = DQN(
+    env="loopless/Chain-v0", hidden=(6,), envs=2, train_every=8, steps=400, learning_starts=80,
+    buffer_size=96, batch_size=8, target_every=40, explore_steps=200, log_every=40,
+    eval_every=80, eval_episodes=4, checkpoint_every=80, learning_rate=0.01,
+)  # fmt: skip
+
+
+class Killed(BaseException):
+    """The process dies here: no handler of ours may take it for a failure of a run."""
+
+
+def trainer_of(config: DQN):
+    with quick_programs():
+        return registry.trainer("dqn").make(config)
+
+
+def train(root: Path, config: DQN, name: str, dies_after: int | None = None) -> Path:
+    """A run from its start; it dies when the chunk after this step begins."""
+    trainer = trainer_of(config)
+    with RunFolder.create(root, name, "dqn", config) as run:
+        go(trainer, run, config, None, dies_after)
+    return root / name
+
+
+def resume(path: Path, dies_after: int | None = None, **changes) -> Path:
+    with RunFolder.open(path, lock=True) as run:
+        config = replace(run.config(DQN), **changes)
+        trainer = trainer_of(config)
+        found = Checkpoints(path).load(template=trainer.arrays())
+        go(trainer, run, config, found, dies_after)
+    return path
+
+
+def go(trainer, run, config, found, dies_after) -> None:
+    advance = trainer.advance
+
+    def mortal(clock):
+        if dies_after is not None and trainer.step >= dies_after:
+            raise Killed
+        return advance(clock)
+
+    trainer.advance = mortal
+    with quick_programs():
+        try:
+            session.train(trainer, run, config, found)
+        except Killed:
+            return
+    assert dies_after is None
+
+
+def checkpoint_files(path: Path) -> dict[str, bytes]:
+    """The bytes of all checkpoints by name."""
+    files = sorted(file for file in (path / "checkpoints").rglob("*") if file.is_file())
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
+def rows(path: Path, events: bool = False) -> list[dict]:
+    """The rows of the log but for what is about time, and but for events."""
+    found = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [
+        {k: v for k, v in row.items() if k not in TIMES and not k.startswith("time_")}
+        for row in found
+        if events or row["kind"] != "event"
+    ]
+
+
+def events(path: Path) -> list[tuple[int, str]]:
+    return [(row["step"], row["event"]) for row in rows(path, True) if row["kind"] == "event"]
