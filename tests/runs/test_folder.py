@@ -312,6 +312,6 @@ def test_every_failure_has_an_exit_code_of_the_table():
     codes = {kind.__name__: kind.exit_code for kind in kinds if issubclass(kind, Failure)}
     assert codes == {
         "Failure": 2, "BadConfig": 2, "BadRun": 2, "RunInUse": 2,
-        "WriteFailed": 74, "NonFinite": 70, "Interrupted": 75,
+        "WriteFailed": 74, "NonFinite": 70, "EnvFailed": 70, "Interrupted": 75,
     }  # fmt: skip
     assert set(codes.values()) <= failures.EXIT_CODES.keys()
