@@ -201,6 +201,11 @@ class HostedEnvs:
         """A frame of each environment, if env_kwargs has render_mode="rgb_array"."""
         return self._loop.render()
 
+    @property
+    def frame_rate(self) -> float:
+        """How many frames make a second."""
+        return getattr(self._loop, "frame_rate", 30.0)
+
     def close(self) -> None:
         """Close the environments and end their processes; again does nothing."""
         if not self._closed:

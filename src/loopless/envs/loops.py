@@ -29,6 +29,7 @@ class EnvLoop:
         self.obs_space = spaces.observations(first.observation_space, what)
         self.action_space = spaces.actions(first.action_space, what)
         self.max_steps = recipe.max_steps or getattr(first.unwrapped, "max_steps", None)
+        self.frame_rate = float(first.metadata.get("render_fps") or 30)
         self._encode = encoding(first.observation_space)
         self._discrete = isinstance(self.action_space, spaces.Discrete)
         self._start = int(first.action_space.start) if self._discrete else 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loopless.runs.failures import BadConfig
+from loopless.runs.failures import BadConfig, writing
 
 KINDS = (".gif", ".mp4")
 
@@ -33,11 +33,16 @@ def check(path: Path) -> None:
 
 def write(path: Path, frames: Sequence[np.ndarray], rate: float) -> None:
     """Write frames [height, width, 3] of bytes, `rate` of them a second."""
+    shapes = {np.shape(frame) for frame in frames}
+    if len(shapes) != 1 or [(len(shape), *shape[2:]) for shape in shapes] != [(3, 3)]:
+        shown = ", ".join(map(str, shapes)) or "none"
+        raise BadConfig([f"there are no frames [height, width, 3] to record; there is {shown}."])
     frames = [np.ascontiguousarray(frame, np.uint8) for frame in frames]
-    if path.suffix.lower() == ".gif":
-        _gif(path, frames, rate)
-    else:
-        _mp4(path, frames, rate)
+    with writing(str(path)):
+        if path.suffix.lower() == ".gif":
+            _gif(path, frames, rate)
+        else:
+            _mp4(path, frames, rate)
 
 
 def _gif(path: Path, frames: list[np.ndarray], rate: float) -> None:

@@ -143,11 +143,10 @@ def _weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, Any, A
     if checkpoint == "best" and checkpoints.best() is None:
         name = None
     weights = checkpoints.load(name, kind="weights").arrays["weights/online"]
-    if weights.ndim == 2:
-        if not 0 <= agent < len(weights):
-            raise BadConfig([f"agent is {agent}; this run has agents 0 to {len(weights) - 1}."])
-        weights = weights[agent]
-    return run, config, weights
+    agents = weights.reshape(-1, weights.shape[-1])
+    if not 0 <= agent < len(agents):
+        raise BadConfig([f"agent is {agent}; this run has agents 0 to {len(agents) - 1}."])
+    return run, config, agents[agent]
 
 
 def plot(paths: Sequence[Path], output: Path | None) -> int:

@@ -22,6 +22,7 @@ from loopless.kernels.q_learning import q_loss, q_targets
 from loopless.nets.layers import as_vector
 from loopless.nets.q_network import QNetwork
 from loopless.replay import device
+from loopless.runs.failures import BadConfig
 from loopless.train.dqn_config import DQN
 
 
@@ -257,15 +258,23 @@ def build(config: DQN, obs: Box, actions: int) -> Algorithm:
     options: dict[str, Any] = {"envs": config.envs}
     if config.n_step > 1:
         options |= {"n_step": config.n_step, "gamma": config.gamma}
-    if config.prioritized == "off":
-        replay = device.RingBuffer(config.buffer_size, fields, **options)
-    else:
-        replay = device.PrioritizedBuffer(config.buffer_size, fields, alpha=config.alpha, **options)
+    kind = device.RingBuffer
+    if config.prioritized != "off":
+        kind, options["alpha"] = device.PrioritizedBuffer, config.alpha
+    try:
+        replay = kind(config.buffer_size, fields, **options)
+        jax.eval_shape(replay.init)  # which refuses what does not fit into memory
+    except ValueError as error:
+        raise BadConfig([str(error)]) from None
     return Algorithm(config, obs, actions, rebuild, _optimizer(config), replay)
 
 
 def _network(config: DQN, obs: Box, actions: int, key: jax.Array) -> QNetwork:
     conv = config.net == "conv" or (config.net == "auto" and obs.is_image)
+    if conv and not (len(obs.shape) == 3 and min(obs.shape[:2]) >= 2):
+        raise BadConfig(
+            [f"net=conv takes pictures [height, width, channels]; this env shows {obs.shape}."]
+        )
     return QNetwork(
         obs.shape, actions, config.hidden, key,
         duelling=config.duelling, activation=config.activation, conv=conv,

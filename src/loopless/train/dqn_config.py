@@ -22,7 +22,8 @@ class DQN:
     """Gymnasium id of the environment."""
     mode: Literal["auto", "compiled", "hosted"] = "auto"
     """compiled: environment and learner are one program. hosted: any Gymnasium environment.
-    auto: compiled where there is a compiled environment of that id."""
+    auto: compiled where there is a compiled environment of that id, and neither overlap nor a
+    vectorization is asked for."""
     steps: int = 500_000
     """Environment steps in all, over all envs."""
     seed: int = 0
@@ -167,12 +168,13 @@ class DQN:
             for name in ("learning_rate", "huber_delta", "max_gradient_norm")
             if (value := getattr(self, name)) is not None and not value > 0
         ]
+        wrong += [f"{name} is infinite." for name, x in vars(self).items() if x == float("inf")]
         if wrong:
             return wrong
         if self.exploration == "epsilon" and max(self.explore_start, self.explore_end) > 1:
             wrong.append("explore_start and explore_end are probabilities with epsilon.")
-        if self.exploration == "boltzmann" and not self.explore_end > 0:
-            wrong.append("explore_end is a temperature above 0 with boltzmann.")
+        if self.exploration == "boltzmann" and not min(self.explore_start, self.explore_end) > 0:
+            wrong.append("explore_start and explore_end are temperatures above 0 with boltzmann.")
         if self.train_every % self.envs:
             wrong.append(f"train_every is {self.train_every}, no multiple of envs={self.envs}.")
         if self.rows > self.buffer_size:
@@ -197,10 +199,17 @@ class DQN:
             wrong.append("double needs a target network, and no sarsa.")
         if self.sarsa and self.n_step > 1:
             wrong.append("sarsa goes one step at a time: leave n_step out.")
+        if self.vectorization in ("native", "envpool") and self.n_step > 1 and self.envs > 1:
+            wrong.append(
+                f"n_step above 1 with vectorization={self.vectorization} goes with one env: their "
+                f"steps that only reset are left out. Use sync or async."
+            )
         if self.mode == "hosted" and self.seeds > 1:
             wrong.append("seeds above 1 are for compiled mode; start one run for each seed.")
         if self.mode == "compiled" and self.overlap:
             wrong.append("overlap is for hosted mode; a compiled run has nothing to wait for.")
+        if self.mode == "compiled" and self.vectorization != "auto":
+            wrong.append("vectorization is for hosted mode; compiled envs are always side by side.")
         if self.overlap and (self.sarsa or self.update == "loop"):
             wrong.append("overlap goes with neither sarsa nor update=loop.")
         if self.update == "loop" and self.seeds > 1:

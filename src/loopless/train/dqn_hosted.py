@@ -140,7 +140,7 @@ class Hosted(Run):
     def evaluate(self) -> Mapping[str, Any]:
         config = self.config
         if self.judged is None:
-            self.judged = HostedEnvs(config.env, config.eval_episodes, seed=config.seed)
+            self.judged = judged_envs(config, config.eval_episodes, config.seed)
         self.judged.restart(config.seed + EVALUATION)
         self.judge.take(self.carry[0].weights)
         self.judge.explore("epsilon", 0.0)
@@ -231,6 +231,12 @@ def policy_of(algorithm: Algorithm, weights: Any, seed: int) -> Any:
     """What acts by these weights on the host, as fast as its kind of network can."""
     images = algorithm.rebuild(weights).images is not None
     return (_DevicePolicy if images else _MLPPolicy)(algorithm, weights, seed)
+
+
+def judged_envs(config: DQN, envs: int, seed: int) -> HostedEnvs:
+    """Environments in which a policy is judged: in this process, but for ids that others have."""
+    kind = "envpool" if config.vectorization == "envpool" else "sync"
+    return HostedEnvs(config.env, envs, seed=seed, vectorization=kind)
 
 
 def first_episodes(envs: HostedEnvs, policy: Any, steps: int = 100) -> tuple:

@@ -5,23 +5,30 @@ Imports the rest of DQN. Tests: `tests/train/test_commands.py`.
 
 from typing import Any
 
+import gymnasium
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.envs import HostedEnvs, compiled_ids
+from loopless.envs import EnvError, HostedEnvs, compiled_ids
 from loopless.nets.q_network import plain_layers
+from loopless.runs.failures import BadConfig
 from loopless.train.dqn import build
 from loopless.train.dqn_compiled import Compiled
 from loopless.train.dqn_config import DQN
-from loopless.train.dqn_hosted import Hosted, first_episodes, policy_of
+from loopless.train.dqn_hosted import Hosted, first_episodes, judged_envs, policy_of
 
 
 def make(config: DQN) -> Compiled | Hosted:
     """The run that `config` describes."""
-    compiled = config.mode == "compiled" or (
-        config.mode == "auto" and config.env in compiled_ids() and not config.overlap
-    )
-    return Compiled(config) if compiled else Hosted(config)
+    hosted = config.overlap or config.vectorization != "auto"
+    if config.mode == "auto":
+        hosted |= config.env not in compiled_ids()
+    if config.mode == "hosted" or (config.mode == "auto" and hosted):
+        if config.seeds > 1:
+            why = "overlap and vectorization are" if config.env in compiled_ids() else "this env is"
+            raise BadConfig([f"seeds is {config.seeds}, which needs compiled mode; {why} hosted."])
+        return Hosted(config)
+    return Compiled(config)
 
 
 class Player:
@@ -35,20 +42,23 @@ class Player:
 
     def episodes(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns and lengths of `count` episodes."""
-        with HostedEnvs(self.config.env, count, seed=seed) as envs:
+        with judged_envs(self.config, count, seed) as envs:
             return first_episodes(envs, self._policy(envs))
 
     def frames(self, seed: int) -> tuple[list[np.ndarray], float]:
         """The pictures of one episode, and how many of them make a second."""
         options = {"render_mode": "rgb_array"}
-        with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
-            policy, frames = self._policy(envs), [envs.render()[0]]
-            while len(frames) < LONGEST_RECORDING:
-                step = envs.step(policy(envs.obs))
-                if step.ended[0]:
-                    break
-                frames.append(envs.render()[0])
-        return frames, 30.0
+        try:
+            with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
+                policy, frames = self._policy(envs), [envs.render()[0]]
+                while len(frames) < LONGEST_RECORDING:
+                    step = envs.step(policy(envs.obs))
+                    if step.ended[0]:
+                        break
+                    frames.append(envs.render()[0])
+                return frames, envs.frame_rate
+        except gymnasium.error.Error as error:  # such as a package for drawing that is missing
+            raise EnvError(f"envs: {self.config.env} renders no frames: {error}") from error
 
 
 LONGEST_RECORDING = 2_000  # frames
@@ -60,7 +70,7 @@ def player(config: DQN, weights: np.ndarray) -> Player:
 
 def exported(config: DQN, weights: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays of a policy, and a card that says how to use them."""
-    with HostedEnvs(config.env, 1, seed=0) as envs:
+    with judged_envs(config, 1, 0) as envs:
         obs, actions = envs.obs_space, envs.actions
         net = build(config, obs, actions).rebuild(jnp.asarray(weights))
     arrays = {}
