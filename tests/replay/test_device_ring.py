@@ -256,6 +256,13 @@ def test_steps_by_envs_are_rows_step_after_step():
         np.testing.assert_array_equal(x, y)
 
 
+def test_a_block_of_more_rows_than_slots_writes_no_slot_twice():
+    buffer = RingBuffer(7, CARTPOLE)
+    valid = np.arange(24) % 2 == 0
+    _, slots = jax.jit(buffer._append)(buffer.init(), cartpole(jnp.arange(24)), valid)
+    assert sorted(slots.tolist()) == [*range(7), *[7] * 17]  # 7 is none: rows left out
+
+
 def test_fields_are_those_of_an_example():
     buffer = RingBuffer.like({"obs": np.zeros(4, np.float32), "deep": {"x": np.int8(1)}}, 9)
     assert buffer == RingBuffer(9, {"obs": ((4,), "float32"), "deep": {"x": ((), "int8")}})
