@@ -115,3 +115,12 @@ def test_rows_are_found_by_flat_index():
     assert beside.buffer.rows_of([5, 9, 10, 13, 0, 2]).tolist() == [0, 0, 1, 1, 2, 2]
     with pytest.raises(ValueError, match="no step is stored at 3, 14"):
         beside.buffer.rows_of([0, 3, 14, 5])
+
+
+def test_a_row_that_replaces_all_others_is_counted_right_when_the_table_moves():
+    buffer = EpisodicReplayBuffer(9, {"obs": ((), np.int64)}, terminals="none")
+    for _ in range(15):
+        buffer.add_episode(obs=np.arange(2))
+    buffer.add_episode(obs=np.arange(9))
+    assert buffer.starts == 8
+    assert set(buffer.sample(200, discount=0.9)["obs"].tolist()) == set(range(8))

@@ -82,7 +82,7 @@ class RowQueue:
         ends = begin + np.cumsum(lengths)
         self._table[0, new] = ends - lengths
         self._table[1, new] = ends
-        before = self._table[2, self._end] if self._end else 0
+        before = self._table[2, self._end]
         self._table[2, new.start + 1 : new.stop + 1] = before + np.cumsum(starts)
         self._weights[0, new], self._weights[1, new] = 1, starts
         self._end = new.stop
