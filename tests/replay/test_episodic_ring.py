@@ -4,6 +4,7 @@ import copy
 import os
 import tempfile
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
