@@ -1,10 +1,15 @@
 """Fixtures of the tests that make whole runs."""
 
+import os
+import shutil
+
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
+from run_results import TINY, command, flags
 
 from loopless.runs import session
+from loopless.runs.renderer import Renderer
 
 SETTINGS = {
     "jax_persistent_cache_min_compile_time_secs": 0.0,
@@ -51,3 +56,27 @@ def no_renderer():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "Renderer", NoRenderer)
         yield NoRenderer
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory):
+    """A run that was trained by the command, pictures and all. Nobody changes it."""
+    root = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "Renderer", Renderer)
+        patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
+        assert command("train", "dqn", *flags(TINY, runs=root, run="mine")) == 0
+    return root / "mine"
+
+
+@pytest.fixture
+def copied(run, tmp_path):
+    """A copy to do things to."""
+    return shutil.copytree(run, tmp_path / "copy")
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """Commands set variables for JAX in their process: here they are put back. None draws."""
+    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
+    monkeypatch.setattr(session, "Renderer", NoRenderer)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dqn_cases import quick_programs
 
+from loopless import cli
 from loopless.runs import session
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.folder import RunFolder
@@ -82,3 +83,22 @@ def rows(path: Path, events: bool = False) -> list[dict]:
 
 def events(path: Path) -> list[tuple[int, str]]:
     return [(row["step"], row["event"]) for row in rows(path, True) if row["kind"] == "event"]
+
+
+def flags(config: DQN = TINY, **changed) -> list[str]:
+    """What to type for a config."""
+    words = []
+    for name, value in vars(replace(config, **changed)).items():
+        if value != getattr(DQN(), name):
+            given = map(str, value) if isinstance(value, tuple) else [str(value)]
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else given)]
+    return words
+
+
+def command(*words) -> int:
+    """The exit code of a command in this process."""
+    with quick_programs():
+        try:
+            return cli.main([str(word) for word in words])
+        except SystemExit as end:
+            return end.code

@@ -82,9 +82,10 @@ def exported(config: DQN, weights: np.ndarray) -> tuple[dict[str, np.ndarray], d
         "actions": actions,
         "activation": config.activation,
         "layers": len(arrays) // 2,
-        "use": "x is the observation, flat, as float32. For each layer but the last: "
-        "x = activation(x @ weight + bias). Last: values = x @ weight + bias. The action is "
-        "argmax(values), the first of equals.",
+        "use": "x is the observation, flat, as float32; a Discrete one as one-hot. "
+        "For each layer but the last: x = activation(x @ weight + bias). Last: values = "
+        "x @ weight + bias. The action is argmax(values), the first of equals, counted from the "
+        "start of the action space.",
     }
     if net.images is not None:
         for number, (kernel, bias) in enumerate(
@@ -97,6 +98,6 @@ def exported(config: DQN, weights: np.ndarray) -> tuple[dict[str, np.ndarray], d
             "x is the image [height, width, channels] as float32, divided by 255 if it was bytes. "
             "For each of conv: x = activation(convolution(x, weight) + bias), the weight being "
             "[height, width, in, out], no padding, by its stride. Then x is flattened row by row. "
-            + card["use"].split("as float32. ", 1)[1]
+            + card["use"].split("as one-hot. ", 1)[1]
         )
     return arrays, card

@@ -1,0 +1,266 @@
+"""`loopless train` and `loopless resume` on a tiny run, and what they refuse."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from run_results import TINY, checkpoint_files, command, events, flags, rows
+
+from loopless.envs.chain import Chain
+from loopless.runs import config as configs
+from loopless.runs.checkpoint import Checkpoints
+from loopless.train.dqn_config import DQN
+
+pytestmark = pytest.mark.usefixtures("remembered_programs", "commands")
+
+
+def test_a_trained_run_has_everything(run):
+    files = "best checkpoints config.toml latest lock metrics.jsonl plots run.json"
+    assert sorted(path.name for path in run.iterdir()) == files.split()
+    assert {"return.png", "loss.png", "td_error.png", "speed.png", "time.png"} <= {
+        path.name for path in (run / "plots").iterdir()
+    }
+    assert json.loads((run / "run.json").read_text())["trainer"] == "dqn"
+    config = configs.from_toml(DQN, (run / "config.toml").read_text())
+    assert config == replace(TINY, runs=run.parent, run="mine")
+    assert events(run) == [(0, "start"), (400, "end")]
+
+
+def test_a_config_file_trains_the_same_again(run, tmp_path):
+    file = run / "config.toml"
+    assert command("train", "dqn", "--config", file, "--runs", tmp_path) == 0
+    assert checkpoint_files(tmp_path / "mine") == checkpoint_files(run)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--env", "CartPole-v2"], "Did you mean CartPole-v1"),
+        (["--env", "Pendulum-v1"], "not Discrete"),
+        (["--env", "nowhere:It-v0"], "importing nowhere failed"),
+        (["--env", "Taxi-v4", "--mode", "compiled"], "no compiled environment"),
+        (["--batch-size", "1000"], "more than buffer_size=96"),
+        (["--learning-rate", "-1"], "learning_rate is -1.0; it is above 0"),
+        (["--gama", "0.9"], "unknown flag --gama. Did you mean --gamma?"),
+        (["--mode", "fast"], "--mode is 'fast'"),
+        (["--config", "none.toml"], "there is no file none.toml"),
+        (["--net", "conv"], "net=conv takes pictures"),
+        (["--buffer-size", "2000000000"], "GB is free"),
+        (["--mode", "auto", "--env", "Acrobot-v1", "--seeds", "2"], "seeds is 2, which needs"),
+        (["--mode", "auto", "--overlap", "--seeds", "2"], "overlap and vectorization are hosted"),
+        (["--runs", "nowhere/at/all"], "there is no folder nowhere/at"),
+        (["--run", "a/b"], "cannot be the name of a run"),
+        (["--vectorization", "native"], "has no native vector environment"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_message_with_code_2_and_leaves_nothing(
+    words, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert command("train", "dqn", *flags(), *words) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_key_of_a_file_is_found_with_its_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.toml").write_text('env = "CartPole-v1"\nlearn_rate = 1.0\n')
+    assert command("train", "dqn", "--config", "my.toml") == 2
+    assert capsys.readouterr().err == (
+        'config: unknown key "learn_rate" in my.toml, line 2. Did you mean "learning_rate"?\n'
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["my.toml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["train", "dqm"], "Did you mean dqn?"), (["train", "ppo"], "There is: dqn")],
+)
+def test_an_unknown_trainer_is_refused(words, message, capsys):
+    assert command(*words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_name_that_is_taken_is_refused_and_the_run_is_left_alone(run, capsys):
+    before = checkpoint_files(run)
+    assert command("train", "dqn", *flags(runs=run.parent, run="mine")) == 2
+    assert f"loopless resume {run}" in capsys.readouterr().err
+    assert checkpoint_files(run) == before
+
+
+def test_a_folder_that_cannot_be_written_to_has_code_74(tmp_path, monkeypatch, capsys):
+    def refuse(path, *args, **options):
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr("loopless.runs.folder.os.mkdir", refuse)
+    code = command("train", "dqn", *flags(runs=tmp_path / "runs"))
+    monkeypatch.undo()
+    assert code == 74
+    assert "Choose a folder that you may write to" in capsys.readouterr().err
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_reward_that_is_no_number_ends_a_hosted_run_with_code_70(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "envs")
+    words = flags(
+        env="scripted_envs:tests/Bad-v0", mode="hosted", runs=tmp_path, run="bad", eval_every=0
+    )
+    import scripted_envs
+
+    monkeypatch.setattr(scripted_envs.Bad.__init__, "__defaults__", (100, "reward", float("nan")))
+    assert command("train", "dqn", *words) == 70
+    said = capsys.readouterr().err
+    assert "gave the reward nan at its step 100" in said
+    assert "Saved at step" in said
+    assert Checkpoints(tmp_path / "bad").load().step == 200
+
+
+def test_a_reward_that_is_no_number_ends_a_compiled_run_with_code_70(tmp_path, capsys, monkeypatch):
+    right = Chain.step
+
+    def step(self, state, action, key):
+        after, obs, reward, *ends = right(self, state, action, key)
+        return (after, obs, jnp.where(state.steps == 19, jnp.nan, reward), *ends)
+
+    monkeypatch.setattr(Chain, "step", step)
+    words = flags(runs=tmp_path, run="bad", eval_every=0, checkpoint_every=40, steps=2_000)
+    assert command("train", "dqn", *words) == 70
+    said = capsys.readouterr().err
+    assert "was not finite at update" in said
+    assert "crash" in said
+    bundle = Checkpoints(tmp_path / "bad" / "crash").load()
+    assert np.isfinite(bundle.arrays["weights/online"]).all()
+    assert bundle.arrays["carry/learner/failed"]
+    capsys.readouterr()
+    assert command("resume", tmp_path / "bad", "--on-nan", "skip", "--steps", 800) == 0
+    last = rows(tmp_path / "bad")[-1]
+    assert last["step"] == 800
+    assert last["skipped_updates"] > 0
+
+
+# --- resume --------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_done_says_so_and_is_left_alone(copied, capsys):
+    before = checkpoint_files(copied), (copied / "metrics.jsonl").read_bytes()
+    assert command("resume", copied) == 0
+    assert "is done, at step 400. --steps N trains on." in capsys.readouterr().out
+    assert (checkpoint_files(copied), (copied / "metrics.jsonl").read_bytes()) == before
+
+
+def test_more_steps_train_on_and_are_remembered(copied, capsys):
+    assert command("resume", copied, "--steps", 480) == 0
+    assert events(copied)[-2:] == [(400, "resume"), (480, "end")]
+    assert configs.from_toml(DQN, (copied / "config.toml").read_text()).steps == 480
+    capsys.readouterr()
+    assert command("resume", copied) == 0
+    assert "is done, at step 480" in capsys.readouterr().out
+
+
+def test_a_damaged_checkpoint_is_skipped_with_the_reason(copied, run, capsys):
+    newest = copied / "checkpoints" / "step_000000000400" / "state.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-8])
+    assert command("resume", copied) == 0
+    said = capsys.readouterr().err
+    assert "Skipped step_000000000400: state.safetensors has" in said
+    assert "from step_000000000320" in said
+    for name, data in checkpoint_files(copied).items():
+        assert data == checkpoint_files(run)[name]
+
+
+def edited(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("config.toml", "gamma = 0.99", "gamma = 0.9", "gamma: 0.99 → 0.9"),
+        ("config.toml", "gamma = 0.99", "gamma = 9.0", "gamma is 9.0"),
+        ("config.toml", "gamma = 0.99", "gama = 0.9", 'Did you mean "gamma"?'),
+        ("config.toml", "    6,", "    7,", "does not fit this config"),
+        ("run.json", '"format": 1', '"format": 9', "made by a newer loopless"),
+        ("run.json", '"dqn"', '"dqm"', "Did you mean dqn?"),
+    ],
+)
+def test_another_config_or_format_is_refused_with_code_2(copied, capsys, file, old, new, message):
+    edited(copied / file, old, new)
+    (copied / "checkpoints" / "step_000000000400" / "state.safetensors").unlink()
+    before = checkpoint_files(copied), (copied / "metrics.jsonl").read_bytes()
+    assert command("resume", copied) == 2
+    assert message in capsys.readouterr().err
+    assert (checkpoint_files(copied), (copied / "metrics.jsonl").read_bytes()) == before
+
+
+def test_a_checkpoint_of_a_newer_format_is_skipped(copied, capsys):
+    manifest = copied / "checkpoints" / "step_000000000400" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
+    assert command("resume", copied) == 0
+    assert "Skipped step_000000000400: it is of a newer format" in capsys.readouterr().err
+
+
+def test_a_run_without_checkpoints_begins_again(copied, run, capsys):
+    shutil.rmtree(copied / "checkpoints")
+    assert command("resume", copied) == 0
+    assert "from its start" in capsys.readouterr().err
+    assert checkpoint_files(copied) == checkpoint_files(run)
+
+
+@pytest.mark.parametrize("words", [["resume"], ["play"], ["plot"], ["export"]], ids=str)
+def test_a_run_that_is_not_there_is_refused(run, words, capsys):
+    assert command(*words, run.parent / "mina") == 2
+    assert f"Did you mean {run}?" in capsys.readouterr().err
+
+
+# --- what is not loaded --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "dqn", "--help"]])
+def test_help_is_told_without_loading_an_array_library(words):
+    code = (
+        "import sys\n"
+        "from loopless.cli import main\n"
+        f"try:\n    main({words})\nexcept SystemExit as end:\n    assert not end.code\n"
+        "print(sorted({'numpy', 'numba', 'torch', 'jax', 'gymnasium', 'matplotlib'}\n"
+        "    & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+    assert ("--learning-rate" in done.stdout) == ("dqn" in words and "dqn" in words[1])
+
+
+def test_bad_flags_are_told_without_loading_an_array_library():
+    code = (
+        "import sys\n"
+        "from loopless.cli import main\n"
+        "code = main(['train', 'dqn', '--gamma', '7'])\n"
+        "print(code, sorted({'numpy', 'numba', 'torch', 'jax', 'gymnasium'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "2 []\n"
+    assert done.stderr == "config: gamma is 7.0; it lies in [0, 1].\n"
+
+
+def test_training_one_agent_loads_neither_torch_nor_another_trainer():
+    code = (
+        "import sys\n"
+        "from loopless.train import registry\n"
+        "registry.trainer('dqn')\n"
+        "mine = {m for m in sys.modules if m.startswith('loopless.train.')}\n"
+        "print('torch' in sys.modules, 'matplotlib' in sys.modules,\n"
+        "    all(m.split('.')[2].startswith(('dqn', 'registry')) for m in mine))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("False False True\n", "")
