@@ -292,16 +292,24 @@ def test_another_config_is_refused_with_what_differs_and_nothing_changes(tmp_pat
 
 def send(number):
     def act(trainer):
-        if not getattr(trainer, "sent", False):
-            trainer.sent = True
-            os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
 
     return act
 
 
+@pytest.fixture
+def heard():
+    """SIGINT is not ignored, as it is by whoever was started in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_stops_and_the_run_goes_on_from_there(tmp_path, number, undisturbed):
-    trainer, error = train(tmp_path, at={40: send(number)})
+    config = Settings(checkpoint_every=1000)
+    trainer, error = train(tmp_path, config, at={40: send(number)})
     assert isinstance(error, Interrupted)
     assert error.exit_code == 75
     assert number.name in str(error)
@@ -309,7 +317,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on_from_there(tmp_path, numbe
     assert trainer.step < 100
     assert Checkpoints(tmp_path / "mine").load().step == trainer.step
     assert events(tmp_path)[-1] == (trainer.step, "interrupt")
-    resume(tmp_path)
+    resume(tmp_path, config)
     last = {name: data for name, data in checkpoint_files(tmp_path).items() if "100/" in name}
     assert last.items() <= checkpoint_files(undisturbed).items()
 

@@ -17,6 +17,11 @@ LONG = replace(
     TINY, prioritized="exact", double=True, steps=16_000, checkpoint_every=400, log_every=400,
     eval_every=4_000, plot_every=0,
 )  # fmt: skip
+# Whoever was started in the background of a script ignores SIGINT; a terminal's child does not.
+MAIN = (
+    "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from loopless.cli import main\nsys.exit(main())"
+)
 QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
@@ -33,7 +38,7 @@ def start(tmp_path_factory):
 
     def loopless(*words):
         child = subprocess.Popen(
-            [sys.executable, "-m", "loopless.cli", *map(str, words)],
+            [sys.executable, "-c", MAIN, *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -23,7 +23,7 @@ WRONG = [
     ({"explore_start": 1.5}, "probabilities"),
     ({"exploration": "boltzmann", "explore_end": 0.0}, "temperatures above 0"),
     ({"exploration": "boltzmann", "explore_start": 0.0}, "temperatures above 0"),
-    ({"envs": 3, "train_every": 10}, "no multiple of envs=3"),
+    ({"envs": 3, "train_every": 10}, "train_every is 10, no multiple of envs=3"),
     ({"envs": 3, "train_every": 9}, "buffer_size is 10000, no multiple of envs=3"),
     ({"batch_size": 20_000}, "more than buffer_size=10000"),
     ({"batch_size": 128, "accumulate": 100}, "more than buffer_size=10000"),

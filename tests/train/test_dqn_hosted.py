@@ -75,6 +75,7 @@ def test_a_resume_restores_all_but_the_environments_and_says_so(tmp_path):
     finally:
         trainer.close()
     assert "environments cannot be saved" in words
+    assert "policy" in saved
     changed = [name for name in saved if not np.array_equal(saved[name], restored[name])]
     assert changed == ["replay/ring/packed"]  # the newest rows are marked as cut
     resume(path)
