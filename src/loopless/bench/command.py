@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from loopless.bench import interrupts
@@ -39,7 +40,7 @@ def bench(
     try:
         isolate(options.threads)
         interrupts.install()
-        load_suite(options.suite)(options, result, say)
+        load_suite(options.suite)(replace(options, json=path), result, say)
     except KeyboardInterrupt:
         result.interrupted = True
     finally:

@@ -27,6 +27,15 @@ def prepare(threads: int) -> None:
         pass
 
 
+def prepare_like_training(threads: int) -> None:
+    """`prepare`, and first the settings that a training command makes before JAX starts."""
+    from loopless.train import commands
+    from loopless.train.dqn_config import DQN
+
+    commands._prepare(DQN())
+    prepare(threads)
+
+
 @contextmanager
 def warnings_of_peers_ignored() -> Iterator[None]:
     """Peers warn about their own dependencies when imported; that is not our caller's concern."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from loopless.bench.result import Measurement, Result
-from loopless.bench.table import duration, measured
+from loopless.bench.table import measured, quantity
 
 NOT_RUN = "–"
 Axis = Literal["case", "contender"]
@@ -27,7 +27,7 @@ def line(cells: Iterable[str]) -> str:
 def grid(
     head: str, rows: Sequence[Measurement], down: Axis = "contender", across: Axis = "case"
 ) -> list[str]:
-    """A table of times, names in the order in which they first come."""
+    """A table of numbers with their units, names in the order in which they first come."""
     names = dict.fromkeys(getattr(row, down) for row in rows)
     columns = dict.fromkeys(getattr(row, across) for row in rows)
     cells = {(getattr(row, down), getattr(row, across)): cell(row) for row in rows}
@@ -41,7 +41,7 @@ def grid(
 def cell(row: Measurement) -> str:
     if row.value is None:
         return row.status
-    return duration(row.value) + (" (wrong)" if row.status == "disagrees" else "")
+    return quantity(row.value, row.unit) + (" (wrong)" if row.status == "disagrees" else "")
 
 
 def target_table(rows: Iterable[Measurement]) -> list[str]:

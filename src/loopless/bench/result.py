@@ -25,7 +25,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One contender in one case of a section. `value` is the median, in `unit`."""
+    """One contender in one case of a section. `value` is the median, in `unit`.
+
+    `details` is what a suite keeps of a row beyond that, such as its curves; plain JSON.
+    """
 
     section: str
     case: str
@@ -44,6 +47,7 @@ class Measurement:
     note: str = ""
     claim: str = ""
     targets: tuple[Target, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -32,7 +32,7 @@ class Options:
 Say = Callable[[str], None]
 Suite = Callable[[Options, Result, Say], None]
 
-SUITES = ("returns", "replay")
+SUITES = ("returns", "replay", "q_learning", "training", "learning")
 
 
 class UnknownSuite(ValueError):

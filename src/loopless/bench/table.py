@@ -63,10 +63,20 @@ def cell(row: Measurement) -> str:
     """One measurement in a few characters."""
     if row.value is None:
         return row.status if row.status != "ok" else "no time"
-    text = duration(row.value) if row.unit == "s" else f"{row.value:.2f} {row.unit}"
+    text = quantity(row.value, row.unit)
     if row.samples > 1 and row.upper_quartile is not None and row.lower_quartile is not None:
-        text += f" ±{50 * (row.upper_quartile - row.lower_quartile) / row.value:.0f}%"
+        spread = (row.upper_quartile - row.lower_quartile) / (abs(row.value) or 1)
+        text += f" ±{50 * spread:.0f}%"
     return f"[red]{text} wrong[/]" if row.status == "disagrees" else text
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number in its unit: three digits, or whole thousands of steps a second."""
+    if unit == "s":
+        return duration(value)
+    if unit == "steps/s":
+        return f"{value:,.0f} steps/s" if value < 9_950 else f"{value / 1000:,.1f}k steps/s"
+    return f"{value:.2f} {unit}"
 
 
 def duration(seconds: float) -> str:

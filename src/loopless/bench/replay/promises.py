@@ -7,15 +7,14 @@ Imports `targets` and the names of contenders. Tests:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from loopless.bench.replay.flashbax_peer import FLASHBAX
 from loopless.bench.replay.loops import LOOP, PROPOSED
 from loopless.bench.replay.ours import NUMPY, TORCH
 from loopless.bench.replay.peers import BASELINES, CPPRB, TORCHRL
-from loopless.bench.result import Measurement, Target
-from loopless.bench.targets import at_least, at_most, ratio, stated
+from loopless.bench.result import Measurement
+from loopless.bench.targets import Rows, as_fast, at_least, at_most, hang, ratio, stated
 
 UNIFORM = {
     100_000: {CPPRB: 4.0, BASELINES: 8.0, TORCHRL: 12.0},
@@ -30,26 +29,9 @@ INGEST_S = 1.0
 GROWTH = 4.0
 SCANNED = {FLASHBAX: 1.0}
 
-Rows = Sequence[Measurement]
-
-
-def hang(rows: Rows, name: str, targets: Sequence[Target]) -> list[Measurement]:
-    return [replace(row, targets=tuple(targets)) if row.contender == name else row for row in rows]
-
 
 def times(rows: Rows) -> dict[str, float | None]:
     return {row.contender: row.value for row in rows}
-
-
-def as_fast(rows: Rows, name: str, factors: Mapping[str, float]) -> list[Target]:
-    """So many times as fast as each of these."""
-    found = times(rows)
-    return [
-        at_least(
-            factor, ratio(found.get(other), found.get(name)), f"{factor:g} × as fast as {other}"
-        )
-        for other, factor in factors.items()
-    ]
 
 
 def judge_uniform(count: int, rows: Rows) -> list[Measurement]:

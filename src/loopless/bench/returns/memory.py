@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
+
+from loopless.bench.resident import peak_bytes, resident_bytes
 
 SMALL_SHAPES = ((25, 4), (300, 1), (40, 40), (8, 700))
 
@@ -39,12 +40,12 @@ def probe(library: str, steps: int, envs: int) -> dict[str, int]:
     for shape in SMALL_SHAPES:
         call(_inputs(*shape))
     arrays = _inputs(steps, envs)
-    slack = _peak_bytes() - _resident_bytes()
+    slack = peak_bytes() - resident_bytes()
     # Memory under an earlier peak would be used unseen: fill it up first.
     ballast = np.ones(max(slack, 0), np.uint8)
-    before = _peak_bytes()
+    before = peak_bytes()
     outputs = call(arrays)
-    extra = _peak_bytes() - before - sum(x.nbytes for x in outputs)
+    extra = peak_bytes() - before - sum(x.nbytes for x in outputs)
     del ballast
     return {"extra_bytes": max(extra, 0), "array_bytes": arrays[0].nbytes}
 
@@ -62,29 +63,6 @@ def _inputs(steps: int, envs: int) -> list:
         for row in x:
             np.less(generator.random(envs, dtype=np.float32), 0.01, out=row)
     return [*floats, *flags]
-
-
-def _peak_bytes() -> int:
-    import resource
-
-    # On Linux ru_maxrss starts at the peak of the parent; VmHWM is this process's own.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return _status_bytes("VmHWM") or (peak if sys.platform == "darwin" else peak * 1024)
-
-
-def _resident_bytes() -> int:
-    return _status_bytes("VmRSS") or _peak_bytes()
-
-
-def _status_bytes(name: str) -> int | None:
-    """A line of Linux's own account of this process, in bytes; None on other systems."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    found = (int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
-    kilobytes = next(found, None)
-    return None if kilobytes is None else kilobytes * 1024
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The suite `learning`: real training runs over several seeds, and how well they end."""

@@ -1,0 +1,1 @@
+"""The suite `q_learning`: K updates in one call against eager PyTorch, and the loss alone."""

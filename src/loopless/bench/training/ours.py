@@ -1,0 +1,81 @@
+"""Our trainers, a chunk a call: `Hosted` and `Compiled` as `loopless train dqn` runs them.
+
+A call is `advance`: environment, acting, storing, learning and the row of metrics; no file is
+written and nothing evaluated. Imports JAX and the trainer when prepared. Tests:
+`tests/bench/training/test_bench_loops.py`.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from loopless.bench.contender import Call, Contender
+from loopless.bench.training.settings import Training
+from loopless.bench.training.worker import Worker
+from loopless.train.dqn_config import DQN
+
+HOSTED, COMPILED = "loopless, hosted", "loopless, compiled"
+SEEDS = 8
+TOGETHER = f"loopless, compiled, {SEEDS} seeds in one program"
+OVERLAPPED = "loopless, hosted, --overlap on two cores"
+
+
+class Slices:
+    """A run past its warm-up: each call advances it by a chunk, and counts gradient steps."""
+
+    def __init__(self, config: DQN) -> None:
+        from loopless.runs.clock import Clock
+        from loopless.train.dqn_trainer import make
+
+        self.run, self.clock = make(config), Clock()
+        while self.run.event < self.run.schedule.silent:
+            self.run.advance(self.clock)
+        self()  # compiles
+
+    def __call__(self) -> int:
+        before = self._made()
+        self.run.advance(self.clock)
+        return self._made() - before
+
+    def _made(self) -> int:
+        """Gradient steps of each agent; they go in step."""
+        return int(np.max(self.run.learner.updates))
+
+
+def _sliced(case: Training, **changes: Any) -> Call:
+    return Call(Slices(case.config(**changes)), int)
+
+
+def overlapped(stack: ExitStack) -> Contender:
+    """In a process with two cores, which `stack` ends."""
+
+    def prepare(case: Training) -> Call:
+        worker = stack.enter_context(Worker(case, {"mode": "hosted", "overlap": True}))
+        return Call(worker, int)
+
+    return Contender(
+        OVERLAPPED,
+        "loopless",
+        "ours",
+        prepare,
+        note="a process of its own on two cores, threads not limited; acts with weights one event "
+        "old",
+    )
+
+
+IN_HOST = Contender(HOSTED, "loopless", "ours", partial(_sliced, mode="hosted"))
+CONTENDERS = (
+    IN_HOST,
+    Contender(COMPILED, "loopless", "ours", partial(_sliced, mode="compiled")),
+    Contender(
+        TOGETHER,
+        "loopless",
+        "ours",
+        partial(_sliced, mode="compiled", seeds=SEEDS),
+        note="steps of all agents together",
+    ),
+)

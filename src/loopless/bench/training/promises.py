@@ -1,0 +1,83 @@
+"""What training promises, judged on the rows of one section. Nothing here measures.
+
+Imports `targets` and the names of contenders. Tests:
+`tests/bench/training/test_bench_training_promises.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from loopless.bench.q_learning.peers import BASELINES, SBX
+from loopless.bench.result import Measurement
+from loopless.bench.targets import Rows, as_fast, at_most, hang, ratio, speeds, stated
+from loopless.bench.training.loops import EAGER
+from loopless.bench.training.ours import COMPILED, HOSTED, OVERLAPPED, SEEDS, TOGETHER
+from loopless.bench.training.settings import Training
+
+FASTER = {HOSTED: 6.0, COMPILED: 18.0, OVERLAPPED: 14.0}
+FOUNDING = 20.0
+GROWTH = 16.0  # kB a chunk
+OVERHEAD = 3.0  # per cent
+
+
+def as_rates(case: Training, rows: Rows) -> list[Measurement]:
+    """Steps a second, from the times of slices."""
+
+    def rate(row: Measurement, seconds: float | None) -> float | None:
+        agents = SEEDS if row.contender == TOGETHER else 1
+        return agents * case.steps / seconds if seconds else None
+
+    return [
+        replace(
+            row,
+            unit="steps/s",
+            value=rate(row, row.value),
+            lower_quartile=rate(row, row.upper_quartile),
+            upper_quartile=rate(row, row.lower_quartile),
+        )
+        for row in rows
+    ]
+
+
+def judge_steps(case: Training, rows: Rows) -> list[Measurement]:
+    rows = as_rates(case, rows)
+    found = speeds(rows)
+    for name, factor in FASTER.items():
+        rows = hang(rows, name, as_fast(rows, name, {BASELINES: factor, SBX: factor}))
+        faster = ratio(found.get(name), found.get(EAGER))
+        rows = hang(rows, name, [stated(faster, f"× as fast as {EAGER}")])
+    together = ratio(found.get(TOGETHER), found.get(COMPILED))
+    return hang(rows, TOGETHER, [stated(together, f"× as fast as {SEEDS} runs in turn")])
+
+
+def judge_founding(case: Training, rows: Rows) -> list[Measurement]:
+    rows = as_rates(case, rows)
+    return hang(rows, HOSTED, as_fast(rows, HOSTED, {EAGER: FOUNDING}))
+
+
+def judge_memory(
+    ours: str, theirs: str, bare: str, bare_theirs: str, rows: Rows
+) -> list[Measurement]:
+    """No more than theirs and the framework's own; what lies beyond either framework is stated."""
+    found = {row.contender: row.value or 0.0 for row in rows}
+    if not all(found.get(name) for name in (ours, theirs, bare, bare_theirs)):
+        return hang(rows, ours, [at_most(0, None, f"the peak of {theirs} plus {bare}")])
+    limit = found[theirs] + found[bare]
+    beyond = ratio(found[ours] - found[bare], found[theirs] - found[bare_theirs])
+    return hang(
+        rows,
+        ours,
+        [
+            at_most(limit, found[ours], f"{limit:.0f} MB: {theirs} plus {bare}"),
+            stated(beyond, f"× {theirs}, each beyond its bare framework"),
+        ],
+    )
+
+
+def judge_growth(row: Measurement) -> Measurement:
+    return replace(row, targets=(at_most(GROWTH, row.value, f"{GROWTH:g} kB a chunk"),))
+
+
+def judge_overhead(row: Measurement) -> Measurement:
+    return replace(row, targets=(at_most(OVERHEAD, row.value, f"{OVERHEAD:g} %"),))

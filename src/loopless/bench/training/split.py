@@ -1,0 +1,58 @@
+"""What a run spends on its own account of itself, by the time split in the log of a real one.
+
+Imports NumPy. Tests: `tests/bench/training/test_bench_split.py`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loopless.bench.training.settings import STARTS
+from loopless.bench.training.worker import unlimited
+
+OVERHEAD = ("time_log", "time_other")  # log, checkpoints, plots; and what no part claims
+
+
+def measure(mode: str, steps: int) -> dict[str, float]:
+    """Shares of the training thread's time, of a run with default settings and no evaluations."""
+    from loopless.runs.metrics import columns, read
+
+    with tempfile.TemporaryDirectory() as folder:
+        script = "import os, sys; from loopless.bench.training.worker import use_cores; "
+        script += "use_cores(os.cpu_count()); from loopless.cli import main; sys.exit(main())"
+        command = [sys.executable, "-c", script, "train", "dqn", "--mode", mode]
+        # Evaluations are no overhead, and the log does not tell them from the rest.
+        command += ["--steps", str(steps), "--learning-starts", str(STARTS), "--eval-every", "0"]
+        command += ["--runs", folder, "--run", "split"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=1800, env=unlimited()
+        )
+        if done.returncode:
+            raise RuntimeError((done.stderr.strip().splitlines() or ["no output"])[-1])
+        return shares(columns(read(Path(folder) / "split" / "metrics.jsonl")))
+
+
+def shares(found: Mapping[str, Any]) -> dict[str, float]:
+    """Each part's share of all seconds, without the chunks until the first that learned."""
+    learning = np.flatnonzero(np.isfinite(found.get("loss", np.full(1, np.nan))))
+    if len(learning) < 2:
+        raise RuntimeError("the run was too short to say")
+    rows = learning[1:]  # the first one was compiled, too
+    steps = np.diff(found["step"], prepend=0)[rows]
+    seconds = steps / found["steps_per_second"][rows]
+    names = [name for name in found if name.startswith("time_")]
+    return {
+        name: float((np.nan_to_num(found[name][rows]) * seconds).sum() / seconds.sum())
+        for name in names
+    }
+
+
+def overhead(split: Mapping[str, float], names: Sequence[str] = OVERHEAD) -> float:
+    return sum(split.get(name, 0.0) for name in names)
