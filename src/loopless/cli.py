@@ -32,8 +32,8 @@ def bench(
     Answers are checked before anything is timed; exit code 1 means that ours were wrong.
 
     Args:
-        suite: What to measure: returns.
-        quick: Three shapes and short budgets: under a minute.
+        suite: What to measure: returns, replay, q_learning, training or learning.
+        quick: Fewer shapes and short budgets: about a minute.
         json: File for the result; if none is named, bench-results/SUITE.json.
         threads: Threads for every library, and cores to pin to.
         peers: Measure other libraries too, those that are installed.
