@@ -4,6 +4,7 @@ Weights are [in, out], so that a forward pass is `x @ weight + bias` in any libr
 and Equinox. Tests: `tests/nets/test_networks.py`.
 """
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -92,6 +93,30 @@ def filters_for(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
     return ((16, 3, 2), (32, 3, 1)) if min(height, width) >= 7 else ((16, 2, 1),)
 
 
+def orthogonal(module: Any, key: jax.Array, gains: Any) -> Any:
+    """`module` with biases 0, and weights whose rows or columns are orthogonal, as long as `gains`.
+
+    gains: a number, or numbers in a tree whose leaves stand for parts of the module's. A
+    convolution's weight counts as [height · width · in, out]. Saxe et al. 2014.
+    """
+    # One draw for all: a generator for each shape would be most of the time that compiling takes.
+    vector, unravel = jax.flatten_util.ravel_pytree(module)
+    normal = unravel(jax.random.normal(key, vector.shape, vector.dtype))
+    return jax.tree.map(
+        lambda gain, part: jax.tree.map(partial(_orthogonal, gain), part), gains, normal
+    )
+
+
+def _orthogonal(gain: float, normal: jax.Array) -> jax.Array:
+    if normal.ndim < 2:
+        return jnp.zeros_like(normal)
+    flat = normal.reshape(-1, normal.shape[-1])
+    wide = flat.shape[0] < flat.shape[1]
+    q, r = jnp.linalg.qr(flat.T if wide else flat)
+    q = q * jnp.where(jnp.diagonal(r) < 0, -gain, gain)  # the signs make every rotation as likely
+    return (q.T if wide else q).reshape(normal.shape)
+
+
 def as_vector(module: eqx.Module) -> tuple[jax.Array, Any]:
     """All parameters as one vector, and the function that makes a module of such a vector.
 
@@ -100,3 +125,10 @@ def as_vector(module: eqx.Module) -> tuple[jax.Array, Any]:
     arrays, rest = eqx.partition(module, eqx.is_inexact_array)
     vector, unravel = jax.flatten_util.ravel_pytree(arrays)
     return vector, lambda v: eqx.combine(unravel(v), rest)
+
+
+def rebuilder(make: Any) -> Any:
+    """`as_vector(make())[1]`, but nothing is computed: a network's shapes are enough for it."""
+    found = []
+    jax.eval_shape(lambda: found.append(as_vector(make())[1]))
+    return found[0]
