@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loopless.kernels.normalize import normalize
     from loopless.kernels.off_policy import retrace, vtrace
+    from loopless.kernels.policy_gradient import policy_gradient_loss, ppo_loss
     from loopless.kernels.q_learning import q_loss, q_targets
     from loopless.kernels.returns import (
         discounted_returns,
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "kernels.normalize": ("normalize",),
     "kernels.off_policy": ("retrace", "vtrace"),
+    "kernels.policy_gradient": ("policy_gradient_loss", "ppo_loss"),
     "kernels.q_learning": ("q_loss", "q_targets"),
     "kernels.returns": (
         "discounted_returns",

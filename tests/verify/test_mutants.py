@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support import q_learning
+from support import policy_gradient, q_learning
 from support.compare import assert_all_close, assert_close
 
 import loopless as ll
@@ -12,6 +12,7 @@ from loopless.verify.estimators import ESTIMATORS
 from loopless.verify.mutants import MUTANTS
 
 SITUATIONS = situations()
+CHECKS = q_learning.CHECKS | policy_gradient.CHECKS
 
 
 def check_estimator(label, function):
@@ -62,8 +63,8 @@ def check(label, function):
         check_scan(function)
     elif label == "normalize":
         check_normalize(function)
-    elif label in q_learning.CHECKS:
-        q_learning.CHECKS[label](function)
+    elif label in CHECKS:
+        CHECKS[label](function)
     else:
         check_estimator(label, function)
 
@@ -76,14 +77,15 @@ def test_mutant_is_caught(mutant):
 
 @pytest.mark.parametrize("label", sorted({m.estimator for m in MUTANTS}))
 def test_the_kernel_passes_what_catches_its_mutants(label):
-    others = {"affine_scan": ll.affine_scan, "normalize": ll.normalize, **q_learning.KERNELS}
+    losses = q_learning.KERNELS | policy_gradient.KERNELS
+    others = {"affine_scan": ll.affine_scan, "normalize": ll.normalize, **losses}
     check(label, others.get(label) or ESTIMATORS[label].kernel)
 
 
 @pytest.mark.parametrize("label", sorted({m.estimator for m in MUTANTS}))
 def test_the_twin_passes_what_catches_its_mutants(label):
     others = {"affine_scan": reference.affine_scan, "normalize": reference.normalize}
-    twin = (others | q_learning.TWINS).get(label)
+    twin = (others | q_learning.TWINS | policy_gradient.TWINS).get(label)
     check(label, twin or ESTIMATORS[label].twin)
 
 

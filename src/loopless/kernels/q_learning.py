@@ -181,7 +181,7 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0) -> Any:
     if not records:
         return outs
     value, errors, gradient = outs
-    return _attached()(value, gradient, q), errors
+    return _attached()(value, (gradient,), (q,)), errors
 
 
 @functools.cache

@@ -3,6 +3,12 @@
 from loopless.reference import episodic, esper, replay
 from loopless.reference.normalize import normalize
 from loopless.reference.off_policy import retrace, vtrace
+from loopless.reference.policy_gradient import (
+    policy_gradient_loss,
+    policy_gradient_loss_gradients,
+    ppo_loss,
+    ppo_loss_gradients,
+)
 from loopless.reference.q_learning import q_loss, q_loss_gradients, q_targets
 from loopless.reference.returns import (
     discounted_returns,
@@ -27,6 +33,10 @@ __all__ = [
     "lambda_returns",
     "n_step_returns",
     "normalize",
+    "policy_gradient_loss",
+    "policy_gradient_loss_gradients",
+    "ppo_loss",
+    "ppo_loss_gradients",
     "q_loss",
     "q_loss_gradients",
     "q_targets",

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loopless.verify.mutants import advantages, others, q_learning
+from loopless.verify.mutants import advantages, others, policy_gradient, q_learning
 
 
 @dataclass(frozen=True)
 class Mutant:
     """A broken copy of one estimator."""
 
-    estimator: str  # a label of `verify.estimators`, another kernel's name, or `q_update`
+    estimator: str  # a label of `verify.estimators`, another kernel's name, or a whole update's
     function: Callable  # NumPy in, NumPy out, with the kernel's signature
 
     @property
@@ -25,5 +25,8 @@ class Mutant:
 
 MUTANTS: tuple[Mutant, ...] = (
     *(Mutant("gae", function) for function in advantages.GAE),
-    *(Mutant(estimator, function) for estimator, function in (*others.ALL, *q_learning.ALL)),
+    *(
+        Mutant(estimator, function)
+        for estimator, function in (*others.ALL, *q_learning.ALL, *policy_gradient.ALL)
+    ),
 )

@@ -1,0 +1,106 @@
+"""Policy-gradient losses on NumPy arrays, compiled by Numba: one pass, each row read once.
+
+Arrays arrive flat and C-contiguous, one entry a row. The formulae are the kernels' own
+(`kernels.policy_gradient`), compiled in: the maths stands once. Imported on the first call only.
+Tests: `tests/kernels/test_policy_gradient_*.py`.
+"""
+
+# Numba's decorators change what a function's signature means:
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false
+
+import functools
+import math
+
+from numba.extending import register_jitable
+
+from loopless.arrays.numba_jit import jit
+from loopless.arrays.numba_scan import digest_of, select
+
+
+@register_jitable
+def _limit(x, low, high):
+    x = low if x < low else x  # NaN passes both
+    return high if x > high else x
+
+
+@functools.cache
+def losses(cut, bounded, is_plain):
+    """The kernel of both losses; what they are, `kernels.policy_gradient` says.
+
+    Without `old_log_probs` the policy's part is the plain one, and `scalars` has room for loss,
+    policy loss, value loss and entropy; with them for approximate KL and clip fraction too.
+    Without `value_clip` the values' part is the plain one. `gradients` is None, or room for the
+    derivatives of the loss by log-probabilities, values and entropies [3, rows]. Sums are in
+    float64.
+    """
+    cut, bounded, is_plain = map(register_jitable, (cut, bounded, is_plain))
+    digest = digest_of(cut, bounded, is_plain)
+
+    @jit()
+    def kernel(
+        log_probs,
+        old_log_probs,
+        advantages,
+        values,
+        returns,
+        entropies,
+        old_values,
+        valid,
+        clip,
+        value_coefficient,
+        entropy_coefficient,
+        value_clip,
+        scalars,
+        gradients,
+    ):
+        _ = digest
+        typed = log_probs.dtype.type
+        count = log_probs.size
+        if valid is not None:
+            count = 0
+            for i in range(valid.size):
+                count += valid[i]
+        share = 1.0 / max(count, 1)
+        policy = squares = entropy = divergence = 0.0
+        clipped = 0
+        for i in range(log_probs.size):
+            if valid is not None and not valid[i]:
+                if gradients is not None:
+                    gradients[0, i] = gradients[1, i] = gradients[2, i] = 0.0
+                continue
+            if old_log_probs is None:
+                slope = -advantages[i]
+                policy += slope * log_probs[i]
+            else:
+                epsilon = typed(clip)
+                log_ratio = log_probs[i] - old_log_probs[i]
+                change = math.expm1(log_ratio)  # ρ − 1
+                held = cut(select, change, -advantages[i], epsilon)
+                ratio = 1.0 + select(held, _limit(change, -epsilon, epsilon), change)
+                surrogate = -advantages[i] * ratio
+                policy += surrogate
+                slope = select(held, 0.0, surrogate)
+                divergence += change - log_ratio
+                clipped += abs(change) > epsilon
+            error = larger = values[i] - returns[i]
+            value_slope = float(error)
+            if value_clip is not None:
+                most = typed(value_clip)
+                away = values[i] - old_values[i]
+                other = bounded(_limit, away, old_values[i] - returns[i], most)
+                plain = is_plain(error, other, away, most)
+                larger = select(plain, error, other)
+                value_slope = select(plain, float(error), 0.0)
+            squares += larger * larger
+            entropy += entropies[i]
+            if gradients is not None:
+                gradients[0, i] = slope * share
+                gradients[1, i] = value_coefficient * value_slope * share
+                gradients[2, i] = -entropy_coefficient * share
+        policy, squares, entropy = policy * share, 0.5 * squares * share, entropy * share
+        scalars[0] = policy + value_coefficient * squares - entropy_coefficient * entropy
+        scalars[1], scalars[2], scalars[3] = policy, squares, entropy
+        if old_log_probs is not None:
+            scalars[4], scalars[5] = divergence * share, clipped * share
+
+    return kernel
