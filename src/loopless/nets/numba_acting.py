@@ -28,34 +28,62 @@ def forward(weights, sizes, activation, obs, work, out):
         x, y = work[0], work[1]
         for i in range(sizes[0]):
             x[i] = obs[row, i]
-        at = 0
+        at = np.uint64(0)
         for layer in range(layers):
-            inputs, outputs = sizes[layer], sizes[layer + 1]
-            bias = at + inputs * outputs
-            for j in range(outputs):
-                y[j] = weights[bias + j]
-            for i in range(inputs):
-                factor = x[i]
-                line = at + i * outputs
-                for j in range(outputs):
-                    y[j] += factor * weights[line + j]
-            at = bias + outputs
+            outputs = np.uint64(sizes[layer + 1])
+            at = _layer(weights, at, np.uint64(sizes[layer]), outputs, x, y)
             if layer < layers - 1:
-                if activation == 0:
-                    for j in range(outputs):
-                        y[j] = max(y[j], np.float32(0))
-                elif activation == 1:
-                    for j in range(outputs):
-                        y[j] = np.tanh(y[j])
-                else:
-                    for j in range(outputs):
-                        if y[j] > 0:
-                            y[j] = np.float32(SCALE) * y[j]
-                        else:
-                            y[j] = np.float32(SCALE * ALPHA) * (np.exp(y[j]) - np.float32(1))
+                _activate(activation, outputs, y)
             x, y = y, x
         for j in range(sizes[layers]):
             out[row, j] = x[j]
+
+
+@jit(reassociate=True)
+def _layer(weights, at, inputs, outputs, x, y):
+    """y = x @ weight + bias, which stand in `weights` from `at` on; where the next layer's begin.
+
+    Unsigned indices cannot count from the end: only so the compiler makes vector instructions of
+    the inner loop. Four inputs at a time read and write y a quarter as often.
+    """
+    bias = at + inputs * outputs
+    for j in range(outputs):
+        y[j] = weights[bias + j]
+    one, four = np.uint64(1), np.uint64(4)
+    i = np.uint64(0)
+    while i + four <= inputs:
+        a, b, c, d = x[i], x[i + one], x[i + np.uint64(2)], x[i + np.uint64(3)]
+        first = at + i * outputs
+        second = first + outputs
+        third = second + outputs
+        fourth = third + outputs
+        for j in range(outputs):
+            y[j] += (a * weights[first + j] + b * weights[second + j]) + (
+                c * weights[third + j] + d * weights[fourth + j]
+            )
+        i += four
+    while i < inputs:
+        a, first = x[i], at + i * outputs
+        for j in range(outputs):
+            y[j] += a * weights[first + j]
+        i += one
+    return bias + outputs
+
+
+@jit(reassociate=True)
+def _activate(activation, outputs, y):
+    if activation == 0:
+        for j in range(outputs):
+            y[j] = max(y[j], np.float32(0))
+    elif activation == 1:
+        for j in range(outputs):
+            y[j] = np.tanh(y[j])
+    else:
+        for j in range(outputs):
+            if y[j] > 0:
+                y[j] = np.float32(SCALE) * y[j]
+            else:
+                y[j] = np.float32(SCALE * ALPHA) * (np.exp(y[j]) - np.float32(1))
 
 
 @jit()
