@@ -43,6 +43,67 @@ class Scripted(gymnasium.Env):
         return np.array([self.name, self.episode, self.count, action], np.float64)
 
 
+def legal(obs, n=5):
+    """The masks of observations [..., 4] of `Legal`: one action in three is not legal."""
+    return (np.asarray(obs)[..., :3].sum(-1)[..., None] + np.arange(n)) % 3 != 0
+
+
+class Legal(Scripted):
+    """`Scripted` with masks that its observations tell, in one of the ways to say them.
+
+    how: "info"; "list", a list in info; "missing", in info but not after the second step.
+    """
+
+    def __init__(self, how="info", n=5, sizes=None, **options):
+        super().__init__(**options)
+        self.how, self.n = how, sum(sizes) if sizes else n
+        if sizes:
+            self.action_space = gymnasium.spaces.MultiDiscrete(sizes)
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        return obs, info | self.told(obs)
+
+    def step(self, action):
+        obs, *others, info = super().step(np.ravel(action)[0])
+        return obs, *others, info | self.told(obs)
+
+    def told(self, obs):
+        if self.how == "missing" and self.count > 1:
+            return {}
+        mask = legal(obs, self.n)
+        return {"action_mask": mask.tolist() if self.how == "list" else mask.astype(np.int8)}
+
+
+class LegalMethod(Scripted):
+    """The same masks by a method."""
+
+    def action_masks(self):
+        return legal(self._obs(0))
+
+
+class Echo(gymnasium.Env):
+    """The observation is the action that was taken, which must be one of the space's own."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+    observation_space = gymnasium.spaces.Box(-9, 9, (2,), np.float64)
+
+    def __init__(self, kind="Box"):
+        spaces = gymnasium.spaces
+        self.action_space = {
+            "Box": spaces.Box(np.array([-1.0, 0.0]), np.array([1.0, 2.0]), dtype=np.float64),
+            "MultiDiscrete": spaces.MultiDiscrete([3, 4]),
+        }[kind]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), (action, action.dtype)
+        return np.array(action, np.float64), float(action[0]), False, False, {}
+
+
 class Bad(gymnasium.Env):
     """Goes wrong at step `at` in the way that is asked for."""
 
@@ -93,7 +154,7 @@ class Spaces(gymnasium.Env):
         return self.obs, 0.0, False, False, {}
 
 
-for name in ("Scripted", "Bad", "Spaces"):
+for name in ("Scripted", "Legal", "LegalMethod", "Echo", "Bad", "Spaces"):
     if f"tests/{name}-v0" not in gymnasium.registry:
         gymnasium.register(f"tests/{name}-v0", f"{__name__}:{name}")
 if "tests/Limited-v0" not in gymnasium.registry:

@@ -24,10 +24,12 @@ class Episodes(NamedTuple):
     episode_length: np.ndarray
 
 
-def layout(steps: int, envs: int, obs: Box, actions: Space) -> dict[str, tuple[tuple, str]]:
-    """The arrays of a block: name → (shape, dtype)."""
+def layout(
+    steps: int, envs: int, obs: Box, actions: Space, masks: int = 0
+) -> dict[str, tuple[tuple, str]]:
+    """The arrays of a block: name → (shape, dtype). masks: booleans in a mask, if there are any."""
     rows = (steps, envs)
-    return {
+    arrays = {
         "all_obs": ((steps + 1, envs, *obs.shape), obs.dtype),
         "next_obs": ((*rows, *obs.shape), obs.dtype),
         "action": ((*rows, *actions.shape), actions.dtype),
@@ -37,6 +39,7 @@ def layout(steps: int, envs: int, obs: Box, actions: Space) -> dict[str, tuple[t
         "truncated": (rows, "bool"),
         "valid": (rows, "bool"),
     }
+    return arrays | {"all_masks": ((steps + 1, envs, masks), "bool")} if masks else arrays
 
 
 class Block:
@@ -46,6 +49,8 @@ class Block:
         successors: at an end the final observation.
     valid: false where a row is no experience.
     all_obs: [steps + 1, envs, ...]: `obs`, and behind it `last_obs`, which comes next.
+    all_masks: [steps + 1, envs, n]: which actions were legal on `all_obs` (`envs/masks.py`); None
+        if the environments have no masks.
     episodes: those that ended here.
     """
 
@@ -57,6 +62,7 @@ class Block:
     terminated: np.ndarray
     truncated: np.ndarray
     valid: np.ndarray
+    all_masks: np.ndarray | None = None
     episodes: Episodes
 
     def __init__(
@@ -66,10 +72,12 @@ class Block:
         obs: Box,
         actions: Space,
         allocate: Callable[[tuple, str], np.ndarray] = np.zeros,
+        *,
+        masks: int = 0,
     ) -> None:
         self.steps = steps
         self.envs = envs
-        for name, (shape, dtype) in layout(steps, envs, obs, actions).items():
+        for name, (shape, dtype) in layout(steps, envs, obs, actions, masks).items():
             setattr(self, name, allocate(shape, dtype))
 
     @property
@@ -79,6 +87,14 @@ class Block:
     @property
     def last_obs(self) -> np.ndarray:
         return self.all_obs[-1]
+
+    @property
+    def masks(self) -> np.ndarray | None:
+        return None if self.all_masks is None else self.all_masks[:-1]
+
+    @property
+    def last_mask(self) -> np.ndarray | None:
+        return None if self.all_masks is None else self.all_masks[-1]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays by name."""
@@ -93,9 +109,11 @@ class Block:
             return {name: rows.reshape(flat, *rows.shape[2:]) for name, rows in rows.items()}
         return {name: rows[self.valid] for name, rows in rows.items()}
 
-    def begin(self, obs: np.ndarray) -> None:
+    def begin(self, obs: np.ndarray, mask: np.ndarray | None = None) -> None:
         """Before the first step: what is acted on, and flags that only ends will set."""
         self.all_obs[0] = obs
+        if self.all_masks is not None:
+            self.all_masks[0] = mask
         self.terminated.fill(False)
         self.truncated.fill(False)
         self.valid.fill(True)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from loopless.envs import masks
 from loopless.envs.refusals import no_count, refuse
 from loopless.envs.spaces import Box, Discrete, Space
 from loopless.envs.steps import VectorStep
@@ -20,7 +21,8 @@ from loopless.envs.steps import VectorStep
 class CompiledEnv(Protocol):
     """What an object needs to be an environment here; hashable, and pure.
 
-    One whose actions are not a choice out of `actions` has an `action_space` instead.
+    One whose actions are not a choice out of `actions` has an `action_space` instead. One with
+    actions that are not legal in every state may have `action_mask(state)`, a boolean for each.
     """
 
     @property
@@ -70,8 +72,16 @@ class Autoreset:
     def max_steps(self) -> int | None:
         return self.env.max_steps
 
+    @property
+    def has_masks(self) -> bool:
+        return hasattr(self.env, "action_mask")
+
+    def mask(self, running: Running) -> jax.Array | None:
+        """Which actions are legal now, [envs, n]; None if the environment has no `action_mask`."""
+        return jax.vmap(self.env.action_mask)(running.state) if self.has_masks else None
+
     def reset(self, key: jax.Array) -> tuple[Running, jax.Array]:
-        """The first episodes, and the observations [envs, ...] to act on."""
+        """The first episodes, and the observations [envs, ...] to act on (`mask` tells how)."""
         first, _, _ = jax.random.split(key, 3)
         state, obs = jax.vmap(self.env.reset)(self._keys(first))
         running = Running(state, jnp.zeros(self.envs, jnp.float32), jnp.zeros(self.envs, jnp.int32))
@@ -113,7 +123,7 @@ class Autoreset:
         )
         obs, valid = after_end(draws.obs, next_obs), jnp.ones_like(ended)
         return onward, VectorStep(
-            next_obs, reward, terminated, truncated, valid, obs, returns, lengths
+            next_obs, reward, terminated, truncated, valid, obs, returns, lengths, self.mask(onward)
         )
 
     def _keys(self, key: jax.Array) -> jax.Array:
@@ -129,7 +139,8 @@ def autoreset(env: CompiledEnv, envs: int = 1) -> Autoreset:
         # in the scan's body, with draws as its xs:
         running, step = world.step(running, actions, draws)
 
-    `step.next_obs` is the true successor, `step.obs` the one to act on. Refuses an environment
+    `step.next_obs` is the true successor, `step.obs` the one to act on, of which `step.mask` or
+    `world.mask(running)` tells what is legal, if the environment does. Refuses an environment
     whose `step` does not give back what its `reset` gave.
     """
     world = Autoreset(env, envs)
@@ -161,6 +172,12 @@ def _mismatches(world: Autoreset) -> list[str]:
             f"step ends with {[_kind(flag) for flag in flags]}, not with the booleans terminated "
             f"and truncated"
         )
+    if world.has_masks:
+        mask = jax.eval_shape(env.action_mask, first)
+        if _kind(mask) != ((masks.width(space),), jnp.dtype(bool)):
+            problems.append(
+                f"action_mask is {_kind(mask)}, and {space} needs {masks.width(space)} booleans"
+            )
     return problems
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loopless.envs import gym_ids, vector
+from loopless.envs import gym_ids, masks, vector
 from loopless.envs.blocks import Block, Tally
 from loopless.envs.loops import EnvLoop
 from loopless.envs.refusals import EnvError, NonFiniteError, no_choice, no_count, refuse
@@ -31,7 +31,7 @@ class Loop(Protocol):
     max_steps: int | None
     gives_final_obs: bool
 
-    def reset(self, seeds, obs: np.ndarray) -> None: ...
+    def reset(self, seeds, obs: np.ndarray) -> np.ndarray | None: ...
     def step(self, t: int, block: Block) -> None: ...
     def render(self) -> Any: ...
     def close(self) -> None: ...
@@ -53,6 +53,8 @@ class HostedEnvs:
         with HostedEnvs("CartPole-v1", envs=8, seed=0) as world:
             block = world.collect(policy, steps=100)     # policy: obs [8, 4] → actions [8]
 
+    If the environments tell which actions are legal (`masks.py`), `mask` [envs, n] says so of
+    `obs`, blocks have `all_masks`, and a policy that takes two arguments gets (obs, mask).
     An environment's state cannot be saved: after a resume, `restart` it with a new seed.
     `env_seconds` and `act_seconds` add up where the time went.
     """
@@ -104,6 +106,7 @@ class HostedEnvs:
         self.obs_space, self.action_space = loop.obs_space, loop.action_space
         self.max_steps = loop.max_steps
         self.obs = np.zeros((envs, *self.obs_space.shape), self.obs_space.dtype)
+        self.mask: np.ndarray | None = None
         self.steps = 0
         self.env_seconds = self.act_seconds = 0.0
         self._loop, self._closed = loop, False
@@ -135,22 +138,23 @@ class HostedEnvs:
         # 31 bits, because the seeds of some emulators are C integers
         seeds = np.random.SeedSequence(seed).generate_state(self.envs) >> 1
         self._refuse_if_closed()
-        self._loop.reset(seeds.tolist(), self.obs)
+        mask = self._loop.reset(seeds.tolist(), self.obs)
+        self.mask = None if mask is None else mask.copy()
         self._refuse_non_finite("first observation", self.obs[None])
         self._tally = Tally(self.envs)
 
     def block(self, steps: int) -> Block:
         """Arrays for `collect(out=...)`."""
         refuse(f"envs: {self.env_id}", no_count("steps", steps))
-        return Block(steps, self.envs, self.obs_space, self.action_space)
+        width = 0 if self.mask is None else masks.width(self.action_space)
+        return Block(steps, self.envs, self.obs_space, self.action_space, masks=width)
 
-    def collect(
-        self, policy: Callable[[np.ndarray], Any], steps: int, *, out: Block | None = None
-    ) -> Block:
+    def collect(self, policy: Callable[..., Any], steps: int, *, out: Block | None = None) -> Block:
         """Act by `policy` for `steps` steps of all environments: `Block` of [steps, envs, ...].
 
         policy: observations [envs, ...] → actions [envs, ...]; the observations are a view that
-        stays as it is until the block is written again. Without `out`, calls with the same
+        stays as it is until the block is written again. If there are masks, it gets those, too,
+        [envs, n], unless it takes one argument only. Without `out`, calls with the same
         `steps` write into the same block, so use or copy one before the next call.
         """
         if out is None:
@@ -162,9 +166,16 @@ class HostedEnvs:
                 f"envs: {self.env_id}: out holds {out.steps} steps of {out.envs} environments, not "
                 f"{steps} of {self.envs}."
             )
+        if (out.all_masks is None) != (self.mask is None):
+            raise EnvError(
+                f"envs: {self.env_id}: out and the environments must both have action masks, or "
+                f"neither. Make it by block({steps}) after the first reset."
+            )
         self._refuse_if_closed()
         observations, actions, step, chosen = out.all_obs, out.action, self._loop.step, None
-        out.begin(self.obs)
+        out.begin(self.obs, self.mask)
+        if out.all_masks is not None and masks.hears(policy):
+            policy = _told(policy, out.all_masks)
         acting = stepping = 0.0
         now = perf_counter()
         for t in range(steps):
@@ -195,6 +206,7 @@ class HostedEnvs:
             block.last_obs,
             returns,
             lengths,
+            block.last_mask,
         )
 
     def render(self) -> Any:
@@ -225,6 +237,8 @@ class HostedEnvs:
         self._refuse_non_finite("observation", block.all_obs[1:])
         block.episodes = self._tally.count(block)
         self.obs[...] = block.last_obs
+        if self.mask is not None:
+            self.mask[...] = block.last_mask
         self.steps += block.steps
 
     def _refuse_misfit(self, actions: Any) -> None:
@@ -251,3 +265,9 @@ class HostedEnvs:
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise EnvError(f"envs: {self.env_id} is closed. Make new ones.")
+
+
+def _told(policy: Callable[..., Any], all_masks: np.ndarray) -> Callable[[np.ndarray], Any]:
+    """`policy` with the masks of one step after the other."""
+    rows = iter(all_masks)
+    return lambda obs: policy(obs, next(rows))

@@ -14,15 +14,17 @@ from typing import IO
 import numpy as np
 
 from loopless.envs.blocks import Block, layout
+from loopless.envs.masks import width
 from loopless.envs.spaces import Box, Space
 
-RESET, STEP, DONE = b"reset ", b"step", b"done"
+RESET, STEP = b"reset ", b"step"
+DONE, MASKED = b"done", b"masked"  # an answer to a reset says whether there are masks
 
 
 @contextmanager
 def anonymous_memory(envs: int, obs: Box, actions: Space) -> Iterator[int]:
     """A file descriptor of memory for a block of one step, to be mapped while this lasts."""
-    arrays = layout(1, envs, obs, actions).values()
+    arrays = layout(1, envs, obs, actions, width(actions)).values()
     sizes = (np.dtype(dtype).itemsize * int(np.prod(shape)) for shape, dtype in arrays)
     with _nameless_file() as memory:
         memory.truncate(sum(map(_aligned, sizes)))
@@ -36,7 +38,10 @@ def _nameless_file() -> IO[bytes]:
 
 
 def shared_block(memory: int, envs: int, obs: Box, actions: Space) -> Block:
-    """A block of one step over the file descriptor `memory`, the same in every process."""
+    """A block of one step over the file descriptor `memory`, the same in every process.
+
+    It has room for masks, because who makes it has reset nothing yet and does not know of any.
+    """
     mapped, used = mmap.mmap(memory, 0), 0
 
     def allocate(shape: tuple, dtype: str) -> np.ndarray:
@@ -45,7 +50,7 @@ def shared_block(memory: int, envs: int, obs: Box, actions: Space) -> Block:
         used += _aligned(array.nbytes)
         return array
 
-    return Block(1, envs, obs, actions, allocate)
+    return Block(1, envs, obs, actions, allocate, masks=width(actions))
 
 
 def _aligned(size: int) -> int:

@@ -16,6 +16,8 @@ class VectorStep(NamedTuple):
     reward, terminated, truncated: of this step, the two ends apart; both may be set.
     valid: false for a row that is no experience (the reset step of a NEXT_STEP environment).
     obs: what to act on next; after an end, the first observation of the new episode.
+    mask: which actions are legal on `obs`, [envs, n] booleans (`envs/masks.py`); None if the
+        environments have no masks.
     episode_return, episode_length: of the running episode, this step included; they are final
         where `ended`, and start again after it.
     """
@@ -28,6 +30,7 @@ class VectorStep(NamedTuple):
     obs: Any
     episode_return: Any
     episode_length: Any
+    mask: Any = None
 
     @property
     def ended(self) -> Any:

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from loopless.envs import spaces
+from loopless.envs import masks, spaces
 from loopless.envs.blocks import Block
 from loopless.envs.gym_ids import Recipe
 from loopless.envs.loops import encoding
@@ -55,24 +55,33 @@ class VectorLoop:
             self._encode = lambda obs: np.moveaxis(obs, 1, -1)
         self._action_dtype = env.single_action_space.dtype
         self._start = getattr(env.single_action_space, "start", 0)
-        self._resetting = np.zeros(self.envs, bool)
+        self._resetting, self._all = np.zeros(self.envs, bool), np.ones(self.envs, bool)
+        self._masks: Callable[[Mapping], tuple[Any, Any]] | None = None  # known after a reset
 
-    def reset(self, seeds: Sequence[int], obs: np.ndarray) -> None:
-        """Start all episodes anew, and write the observations [envs, ...]."""
+    def reset(self, seeds: Sequence[int], obs: np.ndarray) -> np.ndarray | None:
+        """Start all episodes anew, and write the observations [envs, ...]; gives masks, if any."""
         if self._seeded_when_made:
             self._env.close()
             self._env, seed = self._make(seeds[0]), {}
         else:
             each = isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
             seed = {"seed": list(seeds) if each else seeds[0]}
-        first, _ = self._env.reset(**seed)
+        first, infos = self._env.reset(**seed)
         self._resetting[...] = False
         obs[...] = self._encode(first)
+        width = masks.width(self.action_space)
+        self._masks = masks.vector_reader(self._env, infos) if width else None
+        if self._masks is None:
+            return None
+        legal = np.zeros((self.envs, width), bool)
+        self._write_masks(legal, infos, self._all)
+        return legal
 
     def step(self, t: int, block: Block) -> None:
         """Step t: reads its actions, and writes rewards, ends and what to act on next."""
         actions = block.action[t].astype(self._action_dtype) + self._start
         obs, rewards, terminated, truncated, infos = self._env.step(actions)
+        told_anew, renewed = infos, self._all
         block.exact_reward[t] = rewards
         block.terminated[t], block.truncated[t] = terminated, truncated
         if self._mode is AutoresetMode.NEXT_STEP:
@@ -83,9 +92,13 @@ class VectorLoop:
         else:
             ended = block.terminated[t] | block.truncated[t]
             if ended.any():
-                final, obs = self._restarted(obs, infos, ended)
+                final, obs, told_anew = self._restarted(obs, infos, ended)
+                renewed = self._all if told_anew is infos else ended
                 block.next_obs[t][ended] = self._encode(final)
         block.all_obs[t + 1] = self._encode(obs)
+        if block.all_masks is not None:
+            self._write_masks(block.all_masks[t + 1], infos, ~renewed)
+            self._write_masks(block.all_masks[t + 1], told_anew, renewed)
 
     def render(self) -> Any:
         """A frame of each environment."""
@@ -95,17 +108,22 @@ class VectorLoop:
         self._env.close()
 
     def _restarted(self, obs, infos: dict, ended: np.ndarray):
-        """The final observations of those that `ended`, and what all of them show now."""
+        """The final observations of those that `ended`, and what all of them show and say now."""
         if self._mode is AutoresetMode.DISABLED:
             final = np.array(obs[ended])
-            return final, self._env.reset(options={"reset_mask": ended})[0]
+            return final, *self._env.reset(options={"reset_mask": ended})
         final, given = infos.get("final_obs"), infos.get("_final_obs", ended)
         if final is None or not np.array_equal(given, ended):
             raise EnvError(
                 f"envs: {self._name} says that it resets in the same step, but gives no "
                 f'info["final_obs"] at every end; without it truncated steps have no successor.'
             )
-        return np.stack(list(final[ended])), obs
+        return np.stack(list(final[ended])), obs, infos
+
+    def _write_masks(self, legal: np.ndarray, infos: Mapping, rows: np.ndarray) -> None:
+        if self._masks is not None and rows.any():
+            what = f"envs: {self._name}"
+            legal[rows] = masks.picked(*self._masks(infos), rows, self.action_space, what)
 
 
 def native(recipe: Recipe, envs: int) -> VectorLoop:

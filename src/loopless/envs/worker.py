@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 
 from loopless.envs.gym_ids import Recipe
 from loopless.envs.loops import EnvLoop
-from loopless.envs.shared import DONE, RESET, shared_block
+from loopless.envs.shared import DONE, MASKED, RESET, shared_block
 
 
 class Share:
@@ -26,14 +26,18 @@ class Share:
         for name, array in self.block.arrays().items():
             setattr(self.block, name, array[:, first:last])
 
-    def obey(self, message: bytes) -> None:
-        """Reset with the seeds that follow the command, or take one step."""
+    def obey(self, message: bytes) -> bytes:
+        """Reset with the seeds that follow the command, or take one step; the answer."""
         if message.startswith(RESET):
-            self.loop.reset(json.loads(message[len(RESET) :]), self.block.last_obs)
+            legal = self.loop.reset(json.loads(message[len(RESET) :]), self.block.last_obs)
+            if legal is not None and self.block.last_mask is not None:
+                self.block.last_mask[...] = legal
+                return MASKED
         else:
             self.block.terminated.fill(False)
             self.block.truncated.fill(False)
             self.loop.step(0, self.block)
+        return DONE
 
 
 def main(handle: int) -> None:
@@ -44,10 +48,9 @@ def main(handle: int) -> None:
     while (message := _received(connection)) is not None:
         try:
             if share is None:
-                share = Share(json.loads(message))
+                share, answer = Share(json.loads(message)), DONE
             else:
-                share.obey(message)
-            answer = DONE
+                answer = share.obey(message)
         except Exception:
             answer = traceback.format_exc().encode()
         try:

@@ -25,7 +25,7 @@ from loopless.envs.blocks import Block
 from loopless.envs.gym_ids import Recipe
 from loopless.envs.loops import EnvLoop
 from loopless.envs.refusals import EnvError
-from loopless.envs.shared import DONE, RESET, STEP, anonymous_memory, shared_block
+from loopless.envs.shared import DONE, MASKED, RESET, STEP, anonymous_memory, shared_block
 
 PATIENCE_S = 5.0  # how long a worker may take to close its environments
 _START = (
@@ -46,7 +46,7 @@ class Workers:
         self.obs_space, self.action_space = probe.obs_space, probe.action_space
         self.max_steps = probe.max_steps
         probe.close()
-        self._name = recipe.env_id
+        self._name, self._masked = recipe.env_id, False
         count = min(envs, workers or cores())
         self._shares = list(pairwise(envs * k // count for k in range(count + 1)))
         self._sockets: list[Connection] = []
@@ -63,11 +63,18 @@ class Workers:
                 for first, last in self._shares
             )
 
-    def reset(self, seeds: Sequence[int], obs: np.ndarray) -> None:
-        """Start all episodes anew, and write the observations [envs, ...]."""
+    def reset(self, seeds: Sequence[int], obs: np.ndarray) -> np.ndarray | None:
+        """Start all episodes anew, and write the observations [envs, ...]; gives masks, if any."""
         seeds = list(map(int, seeds))
-        self._ask(RESET + json.dumps(seeds[first:last]).encode() for first, last in self._shares)
+        answers = self._ask(
+            RESET + json.dumps(seeds[first:last]).encode() for first, last in self._shares
+        )
         obs[...] = self._shared.last_obs
+        self._masked = MASKED in answers
+        if self._masked and DONE in answers:
+            self.close()
+            raise EnvError(f"envs: {self._name}: some environments have action masks, some none.")
+        return self._shared.last_mask if self._masked else None
 
     def step(self, t: int, block: Block) -> None:
         """Step t: reads its actions, and writes rewards, ends and what to act on next."""
@@ -76,6 +83,8 @@ class Workers:
         self._ask(STEP for _ in self._shares)
         block.all_obs[t + 1] = shared.last_obs
         block.exact_reward[t] = shared.exact_reward[0]
+        if self._masked and block.all_masks is not None:
+            block.all_masks[t + 1] = shared.last_mask
         ended = shared.terminated[0] | shared.truncated[0]
         if ended.any():
             block.terminated[t], block.truncated[t] = shared.terminated[0], shared.truncated[0]
@@ -102,15 +111,16 @@ class Workers:
             )
         self._processes.append(process)
 
-    def _ask(self, messages) -> None:
-        """Say something to every worker, and wait until all have done it."""
-        errors, k = [], 0
+    def _ask(self, messages) -> list[bytes]:
+        """Say something to every worker, and wait until all have done it and answered."""
+        answers, errors, k = [], [], 0
         try:
             for k, message in enumerate(messages):
                 self._sockets[k].send_bytes(message)
             for k, connection in enumerate(self._sockets):
-                if (answer := connection.recv_bytes()) != DONE:
-                    errors.append(f"{self._where(k)}: {answer.decode()}")
+                answers.append(connection.recv_bytes())
+                if answers[-1] not in (DONE, MASKED):
+                    errors.append(f"{self._where(k)}: {answers[-1].decode()}")
         except (EOFError, OSError):
             self.close()
             code = self._processes[k].returncode
@@ -121,6 +131,7 @@ class Workers:
         if errors:
             self.close()
             raise EnvError("\n".join(errors))
+        return answers
 
     def _where(self, k: int) -> str:
         first, last = self._shares[k]
