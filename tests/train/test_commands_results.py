@@ -118,7 +118,7 @@ def test_exported_pictures_are_seen_by_numpy_as_by_the_network(options, example,
     algorithm = build(config, autoreset(env, 1).obs_space, env.actions)
     size = jax.eval_shape(algorithm.init, jax.random.key(0))[0].weights.size
     weights = np.random.default_rng(0).normal(size=size).astype(np.float32) / 5
-    arrays, card = dqn_trainer.exported(config, weights)
+    arrays, card = dqn_trainer.exported(config, {"online": weights})
     exporting.write(tmp_path / "p.safetensors", arrays, card)
     policy = example.Policy(tmp_path / "p.safetensors")
     pictures = np.random.default_rng(1).integers(0, 256, (3, *env.obs_shape)).astype(np.uint8)

@@ -7,7 +7,7 @@ before JAX is imported. Imports `runs`; a trainer when one is named. Tests:
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +142,21 @@ def _weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, Any, A
     name = None if checkpoint == "latest" else checkpoint
     if checkpoint == "best" and checkpoints.best() is None:
         name = None
-    weights = checkpoints.load(name, kind="weights").arrays["weights/online"]
-    agents = weights.reshape(-1, weights.shape[-1])
+    found = checkpoints.load(name, kind="weights").arrays
+    agents = agents_of(found, config.seeds)
     if not 0 <= agent < len(agents):
         raise BadConfig([f"agent is {agent}; this run has agents 0 to {len(agents) - 1}."])
     return run, config, agents[agent]
+
+
+def agents_of(arrays: Mapping[str, Any], seeds: int) -> list[dict[str, Any]]:
+    """The arrays of a checkpoint that act, by name, of each agent."""
+    acting = {
+        name.removeprefix("weights/"): x for name, x in arrays.items() if name[:8] == "weights/"
+    }
+    if seeds == 1:
+        return [acting]
+    return [{name: x[agent] for name, x in acting.items()} for agent in range(seeds)]
 
 
 def plot(paths: Sequence[Path], output: Path | None) -> int:

@@ -24,6 +24,7 @@ from loopless.nets.q_network import QNetwork
 from loopless.replay import device
 from loopless.runs.failures import BadConfig
 from loopless.train.dqn_config import DQN
+from loopless.train.episodes import Episodes, one_each
 
 
 class Learner(NamedTuple):
@@ -35,6 +36,14 @@ class Learner(NamedTuple):
     updates: jax.Array
     skipped: jax.Array  # updates left out, because they were not finite
     failed: jax.Array  # whether learning stopped at one of them
+
+    def parted(self) -> tuple[dict[str, jax.Array], "Learner"]:
+        """The arrays that act, by name, and the rest."""
+        return {"online": self.weights}, self._replace(weights=None)
+
+    def with_(self, acting: dict[str, jax.Array]) -> "Learner":
+        """The whole again."""
+        return self._replace(weights=acting["online"])
 
 
 class Report(NamedTuple):
@@ -344,23 +353,6 @@ class Carry(NamedTuple):
     action: jax.Array  # SARSA: what was decided to do there
 
 
-class Episodes(NamedTuple):
-    """The episodes that ended during an event, or a chunk of them."""
-
-    ended: jax.Array  # how many
-    total_return: jax.Array
-    total_length: jax.Array
-    least: jax.Array
-    most: jax.Array
-
-    def together(self) -> "Episodes":
-        """Of several events, one."""
-        return Episodes(
-            self.ended.sum(), self.total_return.sum(), self.total_length.sum(),
-            self.least.min(), self.most.max(),
-        )  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False)
 class CompiledRun:
     """The pure functions of a run in which `world` (see `envs.autoreset`) is compiled, too."""
@@ -438,37 +430,13 @@ class CompiledRun:
         start = (carry.running, carry.obs, carry.action)
         (running, obs, action), (rows, ended) = lax.scan(step, start, xs)
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
-        return carry._replace(running=running, obs=obs, action=action), rows, _episodes(*ended)
+        return carry._replace(running=running, obs=obs, action=action), rows, Episodes.of(*ended)
 
-    def evaluate(self, weights: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def judge(self, acting: dict[str, jax.Array], key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns and lengths of one episode in each environment, without exploration."""
-        net = self.algorithm.rebuild(weights)
-        running, obs = self.world.reset(key)
+        net = self.algorithm.rebuild(acting["online"])
 
-        def step(carry, time):
-            running, obs, alive, score, length = carry
-            action = jnp.argmax(net(obs), -1).astype(jnp.int32)
-            running, after = self.world.step(running, action, self.world.draws(key, time))
-            score = score + jnp.where(alive, after.reward, 0)
-            onward = (running, after.obs, alive & ~after.ended, score, length + alive)
-            return onward, None
+        def act(memory, obs, mask):
+            return memory, jnp.argmax(net(obs), -1).astype(jnp.int32)
 
-        envs = self.world.envs
-        start = (running, obs, jnp.ones(envs, bool), jnp.zeros(envs), jnp.zeros(envs, jnp.int32))
-        times = jnp.arange(self.world.max_steps or LONGEST_EVALUATION, dtype=jnp.int32)
-        (_, _, _, score, length), _ = lax.scan(step, start, times)
-        return score, length
-
-
-LONGEST_EVALUATION = 10_000  # steps, where the environment sets no limit
-
-
-def _episodes(ended: jax.Array, returns: jax.Array, lengths: jax.Array) -> Episodes:
-    infinity = jnp.asarray(jnp.inf, returns.dtype)
-    return Episodes(
-        ended.sum(dtype=jnp.int32),
-        jnp.where(ended, returns, 0).sum(),
-        jnp.where(ended, lengths, 0).sum(dtype=jnp.int32),
-        jnp.where(ended, returns, infinity).min(),
-        jnp.where(ended, returns, -infinity).max(),
-    )
+        return one_each(self.world, act, (), key)

@@ -19,7 +19,6 @@ from loopless.runs import trees
 from loopless.runs.checkpoint import Checkpoint
 from loopless.runs.clock import Clock
 from loopless.train.dqn import (
-    LONGEST_EVALUATION,
     Algorithm,
     Learner,
     Report,
@@ -29,7 +28,8 @@ from loopless.train.dqn import (
 )
 from loopless.train.dqn_config import DQN
 from loopless.train.dqn_loop import hosted_event_by_loop
-from loopless.train.dqn_run import EVALUATION, Run, evaluation
+from loopless.train.dqn_run import Run
+from loopless.train.episodes import EVALUATION, LONGEST_EVALUATION, evaluation, hosted_row
 
 
 class Hosted(Run):
@@ -65,6 +65,10 @@ class Hosted(Run):
     @property
     def learner(self) -> Learner:
         return self.carry[0]
+
+    @property
+    def replay(self) -> Any:
+        return self.carry[1]
 
     def advance(self, clock: Clock) -> Mapping[str, Any]:
         events, learning = self.schedule.after(self.event)
@@ -128,13 +132,8 @@ class Hosted(Run):
         return after
 
     def _row(self, returns, lengths, means, learning: bool) -> dict[str, Any]:
-        self.episodes += len(returns)
-        row: dict[str, Any] = {"episodes": self.episodes}
-        if len(returns):
-            row |= {"return_mean": returns.mean(), "length_mean": lengths.mean()}
-            row |= {"return_min": returns.min(), "return_max": returns.max()}
-        ring = getattr(self.carry[1], "ring", self.carry[1])
-        row["replay_size"] = np.asarray(ring.size)
+        row = hosted_row(self.episodes, returns, lengths)
+        self.episodes = row["episodes"]
         return row | self.describe(Report(*means) if learning else None)
 
     def evaluate(self) -> Mapping[str, Any]:

@@ -3,76 +3,45 @@
 Imports the rest of DQN. Tests: `tests/train/test_commands.py`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.envs import EnvError, HostedEnvs, compiled_ids
+from loopless.envs import HostedEnvs
 from loopless.nets.q_network import plain_layers
-from loopless.runs.failures import BadConfig
 from loopless.train.dqn import build
 from loopless.train.dqn_compiled import Compiled
 from loopless.train.dqn_config import DQN
-from loopless.train.dqn_hosted import Hosted, first_episodes, judged_envs, policy_of
+from loopless.train.dqn_hosted import Hosted, judged_envs, policy_of
+from loopless.train.playing import Player, is_hosted
 
 
 def make(config: DQN) -> Compiled | Hosted:
     """The run that `config` describes."""
-    hosted = config.overlap or config.vectorization != "auto"
-    if config.mode == "auto":
-        hosted |= config.env not in compiled_ids()
-    if config.mode == "hosted" or (config.mode == "auto" and hosted):
-        if config.seeds > 1:
-            why = "overlap and vectorization are" if config.env in compiled_ids() else "this env is"
-            raise BadConfig([f"seeds is {config.seeds}, which needs compiled mode; {why} hosted."])
-        return Hosted(config)
-    return Compiled(config)
+    return Hosted(config) if is_hosted(config) else Compiled(config)
 
 
-class Player:
-    """A trained policy, without exploration, in Gymnasium environments."""
+class DQNPlayer(Player):
+    """The best action by the network."""
 
-    def __init__(self, config: DQN, weights: np.ndarray) -> None:
-        self.config, self.weights = config, weights
-
-    def _policy(self, envs: HostedEnvs) -> Any:
-        return policy_of(build(self.config, envs.obs_space, envs.actions), self.weights, 0)
-
-    def episodes(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns and lengths of `count` episodes."""
-        with judged_envs(self.config, count, seed) as envs:
-            return first_episodes(envs, self._policy(envs))
-
-    def frames(self, seed: int) -> tuple[list[np.ndarray], float]:
-        """The pictures of one episode, and how many of them make a second."""
-        options = {"render_mode": "rgb_array"}
-        try:
-            with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
-                policy, frames = self._policy(envs), [envs.render()[0]]
-                while len(frames) < LONGEST_RECORDING:
-                    step = envs.step(policy(envs.obs))
-                    if step.ended[0]:
-                        break
-                    frames.append(envs.render()[0])
-                return frames, envs.frame_rate
-        except gymnasium.error.Error as error:  # such as a package for drawing that is missing
-            raise EnvError(f"envs: {self.config.env} renders no frames: {error}") from error
+    def policy(self, envs: HostedEnvs) -> Any:
+        algorithm = build(self.config, envs.obs_space, envs.actions)
+        return policy_of(algorithm, self.weights["online"], 0)
 
 
-LONGEST_RECORDING = 2_000  # frames
+def player(config: DQN, weights: Mapping[str, np.ndarray]) -> DQNPlayer:
+    return DQNPlayer(config, weights)
 
 
-def player(config: DQN, weights: np.ndarray) -> Player:
-    return Player(config, weights)
-
-
-def exported(config: DQN, weights: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def exported(
+    config: DQN, weights: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays of a policy, and a card that says how to use them."""
     with judged_envs(config, 1, 0) as envs:
         obs, actions = envs.obs_space, envs.actions
-        net = build(config, obs, actions).rebuild(jnp.asarray(weights))
+        net = build(config, obs, actions).rebuild(jnp.asarray(weights["online"]))
     arrays = {}
     for number, (weight, bias) in enumerate(plain_layers(net)):
         arrays |= {f"layers/{number}/weight": weight, f"layers/{number}/bias": bias}

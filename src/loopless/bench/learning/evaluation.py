@@ -21,16 +21,17 @@ def evaluate(path: Path, episodes: int) -> dict[str, Any]:
     from loopless.runs.checkpoint import Checkpoints
     from loopless.runs.folder import RunFolder
     from loopless.train import registry
+    from loopless.train.commands import agents_of
 
     run = RunFolder.open(path)
     config = run.config(registry.config_class(run.trainer))
     trainer, checkpoints = registry.trainer(run.trainer), Checkpoints(run.path)
 
     def scores(name: str | None) -> list[float]:
-        weights = checkpoints.load(name, kind="weights").arrays["weights/online"]
-        agents = weights if weights.ndim == 2 else weights[None]
+        found = checkpoints.load(name, kind="weights").arrays
         return [
-            float(trainer.player(config, own).episodes(episodes, SEED)[0].mean()) for own in agents
+            float(trainer.player(config, own).episodes(episodes, SEED)[0].mean())
+            for own in agents_of(found, config.seeds)
         ]
 
     best = scores("best" if checkpoints.best() is not None else None)

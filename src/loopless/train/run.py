@@ -1,0 +1,46 @@
+"""What a run of any trainer is in either mode: its events counted, and what stopped it.
+
+An event is the unit that a trainer never cuts. Imports NumPy. Tests:
+`tests/train/test_dqn_runs.py`, `tests/train/test_ppo_runs.py`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+
+class Run:
+    """A run; `schedule` says how many events come next, and `each` is their environment steps."""
+
+    def __init__(self, config: Any, schedule: Any, each: int) -> None:
+        self.config, self.schedule, self.each = config, schedule, each
+        self.event, self.total = 0, schedule.events * each
+        self.episodes: Any = 0
+
+    @property
+    def step(self) -> int:
+        return self.event * self.each
+
+    @property
+    def learner(self) -> Any:
+        """All that learning changes: `updates`, `failed`, and the weights by `parted`."""
+        raise NotImplementedError
+
+    def describe(self, report: Any) -> dict[str, Any]:
+        """A row of metrics from the mean report of some events, and from the schedules."""
+        raise NotImplementedError
+
+    def failure(self) -> str | None:
+        failed = np.atleast_1d(self.learner.failed)
+        if not failed.any():
+            return None
+        updates = np.atleast_1d(self.learner.updates)
+        where = ", ".join(
+            f"update {updates[i]:,}"
+            + (f" of seed {self.config.seed + i}" if len(failed) > 1 else "")
+            for i in np.flatnonzero(failed)
+        )
+        return f"the loss or its gradient was not finite at {where}; learning stopped there"
+
+    def close(self) -> None:
+        """Nothing is held."""
