@@ -2,52 +2,18 @@
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from beside_gymnasium import KEY, begins, compiled_run, gymnasium_run
 
 from loopless.envs.cartpole import CartPole
-
-KEY = jax.random.key(0)
-
-
-def gymnasium_run(actions):
-    """Gymnasium's CartPole under `actions`: its state before every step, and what a step gave."""
-    env = gymnasium.make("CartPole-v1")
-    env.reset(seed=0)
-    states, rows = [], []
-    for action in actions:
-        states.append(env.unwrapped.state)
-        obs, reward, terminated, truncated, _ = env.step(action)
-        rows.append((obs, reward, terminated, truncated))
-        if terminated or truncated:
-            env.reset()
-    return np.array(states), [np.array(column) for column in zip(*rows, strict=True)]
-
-
-def compiled_run(actions, states, begins, max_steps=500):
-    """The compiled one, set to Gymnasium's state where `begins`; else on its own."""
-    env = CartPole(max_steps)
-
-    def step(state, now):
-        action, motion, begin = now
-        start, _ = env.at(motion)
-        state = jax.tree.map(lambda a, b: jnp.where(begin, a, b), start, state)
-        state, *row = env.step(state, action, KEY)
-        return state, row
-
-    _, rows = jax.jit(lambda *xs: jax.lax.scan(step, env.at(states[0])[0], xs))(
-        np.array(actions), np.array(states), np.array(begins)
-    )
-    return [np.asarray(column) for column in rows]
-
 
 ACTIONS = np.random.default_rng(0).integers(0, 2, 10_000).tolist()
 
 
 @pytest.fixture(scope="module")
 def theirs():
-    return gymnasium_run(ACTIONS)
+    return gymnasium_run("CartPole-v1", ACTIONS)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +26,12 @@ def theirs():
     ],
 )
 def test_equals_gymnasium_over_ten_thousand_random_steps(theirs, x64, every_step, tolerance):
-    states, (obs, *others) = theirs
-    ended = others[1] | others[2]
-    assert ended.sum() > 300
-    begins = np.concatenate([[True], ended[:-1]]) | every_step
+    actions, states, rows = theirs
+    assert begins(rows).sum() > 300
     with jax.enable_x64(x64):
-        our_obs, *ours = compiled_run(ACTIONS, states, begins)
-    np.testing.assert_allclose(our_obs, obs, **tolerance)
-    for mine, other in zip(ours, others, strict=True):
+        ours = compiled_run(CartPole(), actions, states, begins(rows) | every_step)
+    np.testing.assert_allclose(ours.obs, rows.obs, **tolerance)
+    for mine, other in zip(ours[1:], rows[1:], strict=True):
         np.testing.assert_array_equal(mine, other)
 
 
@@ -83,19 +47,19 @@ def test_the_time_limit_truncates_and_does_not_terminate():
         actions.append(balancing(obs))
         obs, _, terminated, truncated, _ = env.step(actions[-1])
         ends.append((terminated, truncated))
-    states, begins = np.tile(start, (500, 1)), np.arange(500) == 0
-    _, _, terminated, truncated = compiled_run(actions, states, begins)
+    states, first = np.tile(start, (500, 1)), np.arange(500) == 0
+    _, _, terminated, truncated = compiled_run(CartPole(), np.array(actions), states, first)
     np.testing.assert_array_equal(np.stack([terminated, truncated], 1), ends)
     assert ends[-1] == (False, True)
     assert ends[-2] == (False, False)
 
 
 def test_a_fall_at_the_time_limit_sets_both():
-    pushes, states, begins = [1] * 20, np.zeros((20, 4)), np.arange(20) == 0
-    _, _, terminated, truncated = compiled_run(pushes, states, begins)
+    pushes, states, first = np.ones(20, int), np.zeros((20, 4)), np.arange(20) == 0
+    _, _, terminated, truncated = compiled_run(CartPole(), pushes, states, first)
     falls = int(np.argmax(terminated))
     assert not truncated.any()
-    _, _, terminated, truncated = compiled_run(pushes, states, begins, max_steps=falls + 1)
+    _, _, terminated, truncated = compiled_run(CartPole(falls + 1), pushes, states, first)
     assert terminated[falls]
     assert truncated[falls]
     assert not truncated[:falls].any()

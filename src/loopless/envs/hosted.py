@@ -15,7 +15,7 @@ from loopless.envs import gym_ids, masks, vector
 from loopless.envs.blocks import Block, Tally
 from loopless.envs.loops import EnvLoop
 from loopless.envs.refusals import EnvError, NonFiniteError, no_choice, no_count, refuse
-from loopless.envs.spaces import Box, Discrete, Space
+from loopless.envs.spaces import Box, Space, choices
 from loopless.envs.steps import VectorStep
 from loopless.envs.workers import Workers
 
@@ -129,9 +129,7 @@ class HostedEnvs:
     @property
     def actions(self) -> int:
         """The number of discrete actions; EnvError if they are of another kind."""
-        if isinstance(self.action_space, Discrete):
-            return self.action_space.n
-        raise EnvError(f"envs: {self.env_id}: actions are {self.action_space}, not Discrete.")
+        return choices(self.action_space, f"envs: {self.env_id}")
 
     def restart(self, seed: int) -> None:
         """Drop all running episodes, and start anew from `seed`."""

@@ -11,6 +11,7 @@ from loopless.envs.refusals import EnvError, nearest
 
 _HOMES = {
     "CartPole-v1": ("cartpole", "CartPole", {}),
+    "Pendulum-v1": ("pendulum", "Pendulum", {}),
     "loopless/Chain-v0": ("chain", "Chain", {}),
     "loopless/ChainForever-v0": ("chain", "Chain", {"forever": True}),
     "loopless/Pixels-v0": ("pixels", "Pixels", {}),

@@ -87,6 +87,13 @@ def actions(space, what: str) -> Space:
     )
 
 
+def choices(space: Space, what: str) -> int:
+    """How many actions there are to choose from; EnvError if they are of another kind."""
+    if isinstance(space, Discrete):
+        return space.n
+    raise EnvError(f"{what}: actions are {space}, not Discrete.")
+
+
 def _bound(array: np.ndarray) -> float | tuple[float, ...]:
     flat = np.asarray(array, np.float64).ravel()
     if not flat.size or (flat == flat[0]).all():
