@@ -27,11 +27,11 @@ def _limit(x, low, high):
 def losses(cut, bounded, is_plain):
     """The kernel of both losses; what they are, `kernels.policy_gradient` says.
 
-    Without `old_log_probs` the policy's part is the plain one, and `scalars` has room for loss,
-    policy loss, value loss and entropy; with them for approximate KL and clip fraction too.
-    Without `value_clip` the values' part is the plain one. `gradients` is None, or room for the
-    derivatives of the loss by log-probabilities, values and entropies [3, rows]. Sums are in
-    float64.
+    An empty array stands for one that is not given, so that one program serves all combinations:
+    without `old_log_probs` the policy's part is the plain one, without `old_values` the values'
+    part, and without `valid` all rows count. `scalars` has room for loss, policy loss, value loss,
+    entropy, approximate KL and clip fraction; `gradients` is empty, or room for the derivatives of
+    the loss by log-probabilities, values and entropies [3, rows]. Sums are in float64.
     """
     cut, bounded, is_plain = map(register_jitable, (cut, bounded, is_plain))
     digest = digest_of(cut, bounded, is_plain)
@@ -54,9 +54,11 @@ def losses(cut, bounded, is_plain):
         gradients,
     ):
         _ = digest
-        typed = log_probs.dtype.type
+        epsilon, most = log_probs.dtype.type(clip), log_probs.dtype.type(value_clip)
+        masked, clips_values = valid.size > 0, old_values.size > 0
+        has_ratio, differentiates = old_log_probs.size > 0, gradients.size > 0
         count = log_probs.size
-        if valid is not None:
+        if masked:
             count = 0
             for i in range(valid.size):
                 count += valid[i]
@@ -64,28 +66,26 @@ def losses(cut, bounded, is_plain):
         policy = squares = entropy = divergence = 0.0
         clipped = 0
         for i in range(log_probs.size):
-            if valid is not None and not valid[i]:
-                if gradients is not None:
+            if masked and not valid[i]:
+                if differentiates:
                     gradients[0, i] = gradients[1, i] = gradients[2, i] = 0.0
                 continue
-            if old_log_probs is None:
-                slope = -advantages[i]
-                policy += slope * log_probs[i]
-            else:
-                epsilon = typed(clip)
+            push = -advantages[i]
+            if has_ratio:
                 log_ratio = log_probs[i] - old_log_probs[i]
                 change = math.expm1(log_ratio)  # ρ − 1
-                held = cut(select, change, -advantages[i], epsilon)
-                ratio = 1.0 + select(held, _limit(change, -epsilon, epsilon), change)
-                surrogate = -advantages[i] * ratio
-                policy += surrogate
+                held = cut(select, change, push, epsilon)
+                surrogate = push * (1.0 + select(held, _limit(change, -epsilon, epsilon), change))
                 slope = select(held, 0.0, surrogate)
+                policy += surrogate
                 divergence += change - log_ratio
                 clipped += abs(change) > epsilon
+            else:
+                slope = float(push)
+                policy += push * log_probs[i]
             error = larger = values[i] - returns[i]
             value_slope = float(error)
-            if value_clip is not None:
-                most = typed(value_clip)
+            if clips_values:
                 away = values[i] - old_values[i]
                 other = bounded(_limit, away, old_values[i] - returns[i], most)
                 plain = is_plain(error, other, away, most)
@@ -93,14 +93,13 @@ def losses(cut, bounded, is_plain):
                 value_slope = select(plain, float(error), 0.0)
             squares += larger * larger
             entropy += entropies[i]
-            if gradients is not None:
+            if differentiates:
                 gradients[0, i] = slope * share
                 gradients[1, i] = value_coefficient * value_slope * share
                 gradients[2, i] = -entropy_coefficient * share
         policy, squares, entropy = policy * share, 0.5 * squares * share, entropy * share
         scalars[0] = policy + value_coefficient * squares - entropy_coefficient * entropy
         scalars[1], scalars[2], scalars[3] = policy, squares, entropy
-        if old_log_probs is not None:
-            scalars[4], scalars[5] = divergence * share, clipped * share
+        scalars[4], scalars[5] = divergence * share, clipped * share
 
     return kernel

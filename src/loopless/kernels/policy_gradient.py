@@ -29,6 +29,7 @@ from loopless.kernels import policy_gradient_arguments as arguments
 from loopless.kernels.policy_gradient_arguments import Numbers, Rows
 
 _BOOL = np.dtype(np.bool_)
+_NO_FLAGS, _NO_ROWS = np.empty(0, _BOOL), np.empty(0)  # stand for what is not given
 
 
 class PPOParts(NamedTuple):
@@ -189,28 +190,35 @@ def _scalars(function, derivatives: bool, rows: Rows, numbers: Numbers):
 
 def _numpy_scalars(dtype, derivatives: bool, rows: Rows, numbers: Numbers):
     wide = NUMPY.wide(dtype)
+    most, none = arguments.MOST[wide], flat(_NO_ROWS, wide)
     old_log_probs, old_values, valid = rows.old_log_probs, rows.old_values, rows.valid
     clip, value_coefficient, entropy_coefficient, value_clip = numbers
-    scalars = np.empty(4 if old_log_probs is None else 6, wide)
-    gradients = np.empty((3, *rows.values.shape), wide) if derivatives else None
+    scalars = np.empty(6, wide)
+    gradients = np.empty((3, *rows.values.shape), wide) if derivatives else none
     _kernel()(
         flat(rows.log_probs, wide),
-        None if old_log_probs is None else flat(old_log_probs, wide),
+        none if old_log_probs is None else flat(old_log_probs, wide),
         flat(rows.advantages, wide),
         flat(rows.values, wide),
         flat(rows.returns, wide),
         flat(rows.entropies, wide),
-        None if old_values is None else flat(old_values, wide),
-        None if valid is None else flat(valid, _BOOL),
-        None if clip is None else min(float(clip), arguments.MOST[wide]),
+        none if old_values is None else flat(old_values, wide),
+        _NO_FLAGS if valid is None else flat(valid, _BOOL),
+        0.0 if clip is None else min(float(clip), most),
         float(value_coefficient),
         float(entropy_coefficient),
-        None if value_clip is None else min(float(value_clip), arguments.MOST[wide]),
+        0.0 if value_clip is None else min(float(value_clip), most),
         scalars,
-        None if gradients is None else gradients.reshape(3, -1),
+        gradients.reshape(3, -1),
     )
-    scalars = scalars if wide == dtype else scalars.astype(dtype)
-    return tuple(map(np.asarray, scalars)), () if gradients is None else tuple(gradients)
+    if wide != dtype:
+        scalars = scalars.astype(dtype)
+    found = scalars[0, ...], scalars[1, ...], scalars[2, ...], scalars[3, ...]  # 0-d arrays
+    if old_log_probs is not None:
+        found = *found, scalars[4, ...], scalars[5, ...]
+    if not derivatives:
+        return found, ()
+    return found, (gradients[0, ...], gradients[1, ...], gradients[2, ...])
 
 
 @functools.cache
