@@ -1,6 +1,6 @@
 """The loop twins of the kernels: plain Python, one element at a time, the truth to test by."""
 
-from loopless.reference import episodic, esper, replay
+from loopless.reference import episodic, esper, laplacian, replay
 from loopless.reference.normalize import normalize
 from loopless.reference.off_policy import retrace, vtrace
 from loopless.reference.policy_gradient import (
@@ -31,6 +31,7 @@ __all__ = [
     "gae",
     "gae_forward",
     "lambda_returns",
+    "laplacian",
     "n_step_returns",
     "normalize",
     "policy_gradient_loss",

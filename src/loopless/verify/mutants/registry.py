@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loopless.verify.mutants import advantages, others, policy_gradient, q_learning
+from loopless.verify.mutants import advantages, laplacian, others, policy_gradient, q_learning
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,11 @@ MUTANTS: tuple[Mutant, ...] = (
     *(Mutant("gae", function) for function in advantages.GAE),
     *(
         Mutant(estimator, function)
-        for estimator, function in (*others.ALL, *q_learning.ALL, *policy_gradient.ALL)
+        for estimator, function in (
+            *others.ALL,
+            *q_learning.ALL,
+            *policy_gradient.ALL,
+            *laplacian.ALL,
+        )
     ),
 )
