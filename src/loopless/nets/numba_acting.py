@@ -21,6 +21,21 @@ SCALE, ALPHA = 1.0507009873554805, 1.6732632423543772  # selu's
 
 
 @jit(reassociate=True)
+def tanh(x):
+    """tanh of a float32, off by 3e-7 of it at most, as XLA's is; a loop of it has no call in it.
+
+    The quotient is a fit in x² to tanh x / x with the least relative error, 6e-9, on [0, 8].
+    """
+    x = min(max(x, np.float32(-8)), np.float32(8))
+    s = x * x
+    p = np.float32(1.52304555e-08) * s + np.float32(2.18946884e-05)
+    p = (p * s + np.float32(3.57159961e-03)) * s + np.float32(1.34444993e-01)
+    q = np.float32(8.52246184e-07) * s + np.float32(3.41129462e-04)
+    q = (q * s + np.float32(2.61644489e-02)) * s + np.float32(4.67778266e-01)
+    return x * (p * s + np.float32(9.99999994e-01)) / (q * s + np.float32(1))
+
+
+@jit(reassociate=True)
 def forward(weights, sizes, activation, obs, work, out):
     """out [n, A] = the network's values of obs [n, D]; `work` [2, widest] is scratch."""
     layers = sizes.size - 1
@@ -77,7 +92,7 @@ def _activate(activation, outputs, y):
             y[j] = max(y[j], np.float32(0))
     elif activation == 1:
         for j in range(outputs):
-            y[j] = np.tanh(y[j])
+            y[j] = tanh(y[j])
     else:
         for j in range(outputs):
             if y[j] > 0:
