@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from loopless.envs import gym_worlds
 from loopless.envs.chain import Chain, ChainState
 from loopless.envs.gym_worlds import ChainEnv, PixelsEnv
 from loopless.envs.pixels import Pixels, PixelsState
@@ -148,9 +149,7 @@ def test_every_start_is_equally_likely(face):
     assert chi2 < len(counts) - 1 + 5 * np.sqrt(2 * (len(counts) - 1))
 
 
-@pytest.mark.parametrize(
-    "env_id", ["loopless/Chain-v0", "loopless/ChainForever-v0", "loopless/Pixels-v0"]
-)
+@pytest.mark.parametrize("env_id", sorted(gym_worlds._IDS))
 def test_gymnasium_finds_nothing_to_complain_of(env_id):
     env = gymnasium.make(f"loopless.envs.gym_worlds:{env_id}", render_mode="rgb_array")
     check_env(env.unwrapped)

@@ -1,32 +1,38 @@
-"""The chain and the pixel grid as Gymnasium environments, so that hosted mode runs them too.
+"""The worlds with known answers as Gymnasium environments, so that hosted mode runs them too.
 
 `register()` gives them their ids when hosted mode first asks for one; others say
 `gymnasium.make("loopless.envs.gym_worlds:loopless/Pixels-v0")`, or import this file. Imports
-NumPy and Gymnasium. Compared with the compiled faces in `tests/envs/test_worlds.py`.
+NumPy and Gymnasium. Compared with the compiled faces in `tests/envs/test_worlds.py` and
+`tests/envs/test_table_worlds.py`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from loopless.envs.table_worlds import MaskedWorld, MemoryWorld
 from loopless.envs.worlds import ChainWorld, PixelsWorld
 
 _IDS = {
     "loopless/Chain-v0": ("ChainEnv", {}),
     "loopless/ChainForever-v0": ("ChainEnv", {"forever": True}),
+    "loopless/Masked-v0": ("MaskedEnv", {}),
+    "loopless/Memory-v0": ("MemoryEnv", {}),
     "loopless/Pixels-v0": ("PixelsEnv", {}),
 }
 _FRAME = 256  # the least height of a rendered frame in pixels
 
 
-class ChainEnv(gymnasium.Env):
-    """`worlds.ChainWorld` for Gymnasium."""
+class TableEnv(gymnasium.Env):
+    """A world of tables for Gymnasium; each below names its own."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
+    kind: Callable[..., Any]
 
     def __init__(self, render_mode: str | None = None, **fields: Any) -> None:
-        self.world = ChainWorld(**fields)
+        self.world = type(self).kind(**fields)
         self.max_steps = self.world.max_steps
         self.render_mode = render_mode
         self.observation_space = gymnasium.spaces.Box(0, 1, self.world.obs_shape, np.float32)
@@ -34,9 +40,9 @@ class ChainEnv(gymnasium.Env):
         self._position = self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
-        """Anywhere, or at options["position"]."""
+        """In any state that may come first, or in state options["position"]."""
         super().reset(seed=seed)
-        anywhere = int(self.np_random.integers(self.world.length))
+        anywhere = int(self.np_random.integers(self.world.starts))
         self._position, self._steps = (options or {}).get("position", anywhere), 0
         return self.world.observations[self._position].copy(), {}
 
@@ -47,15 +53,37 @@ class ChainEnv(gymnasium.Env):
             world.observations[self._position].copy(),
             float(world.rewards[here]),
             bool(world.terminates[here]),
-            self._steps >= world.max_steps,
+            world.is_late(self._steps),
             {},
         )
 
     def render(self):
-        """One square a state, the agent's white."""
-        row = np.full((1, self.world.length, 3), 64, np.uint8)
-        row[0, self._position] = 255
-        return row.repeat(_FRAME // 4, 0).repeat(_FRAME // 4, 1)
+        """One square a number of the observation, white where it is 1."""
+        row = 64 + 191 * self.world.observations[None, self._position, :, None]
+        squares = row.astype(np.uint8).repeat(_FRAME // 4, 0).repeat(_FRAME // 4, 1)
+        return squares.repeat(3, 2)
+
+
+class ChainEnv(TableEnv):
+    """`worlds.ChainWorld` for Gymnasium."""
+
+    kind = ChainWorld
+
+
+class MemoryEnv(TableEnv):
+    """`table_worlds.MemoryWorld` for Gymnasium."""
+
+    kind = MemoryWorld
+
+
+class MaskedEnv(TableEnv):
+    """`table_worlds.MaskedWorld` for Gymnasium."""
+
+    kind = MaskedWorld
+
+    def action_masks(self) -> np.ndarray:
+        """Which actions are legal now."""
+        return self.world.legal[self._position].copy()
 
 
 class PixelsEnv(gymnasium.Env):

@@ -14,6 +14,8 @@ _HOMES = {
     "Pendulum-v1": ("pendulum", "Pendulum", {}),
     "loopless/Chain-v0": ("chain", "Chain", {}),
     "loopless/ChainForever-v0": ("chain", "Chain", {"forever": True}),
+    "loopless/Masked-v0": ("tables", "Masked", {}),
+    "loopless/Memory-v0": ("tables", "Memory", {}),
     "loopless/Pixels-v0": ("pixels", "Pixels", {}),
 }
 

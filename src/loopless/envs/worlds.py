@@ -53,6 +53,15 @@ class ChainWorld:
     def obs_shape(self) -> tuple[int, ...]:
         return (self.length,)
 
+    @property
+    def starts(self) -> int:
+        """An episode starts in one of the first so many states, each equally likely."""
+        return self.length
+
+    def is_late(self, steps):
+        """Whether an episode of so many steps is truncated."""
+        return steps >= self.max_steps
+
     @cached_property
     def next_states(self) -> np.ndarray:
         """[states, actions]: where an action leads (at the terminating one: nowhere, so s)."""
