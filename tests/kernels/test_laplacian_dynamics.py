@@ -62,7 +62,7 @@ def test_features_become_eigenvectors_and_duals_their_eigenvalues(scale):
 
 @pytest.mark.parametrize(("scale", "fine"), [("half", 6), ("full", 4)])
 def test_exactly_the_late_components_fail_if_the_barrier_is_too_small(scale, fine):
-    """In theory's units the barrier is 0.42 in "half" and 0.21 in "full": λ_j − λ_1 beyond fails."""
+    """The bound on λ_j − λ_1 is the barrier in "half", and half of it in "full"."""
     bound = 0.42 * 2 / FACTOR[scale]
     assert VALUES[fine - 1] < bound - 0.05 < bound + 0.03 < VALUES[fine]
     (table, _), _ = program(scale, 12, 10_000)(random_table(12), 0.42, 0.03)
