@@ -16,6 +16,7 @@ _BOOL = np.dtype(np.bool_)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 MOST = {_SINGLE: float(np.finfo(_SINGLE).max), _DOUBLE: float(np.finfo(_DOUBLE).max)}
 _FLOAT_OR_INT = frozenset({float, int})
+_NUMPY_NUMBER = (np.number, np.ndarray)
 
 
 class Rows(NamedTuple):
@@ -139,7 +140,7 @@ def _of_one_shape(function, named) -> None:
 
 def _number(function, name, x, library: Library, first) -> Any:
     """`x` if it is a number of at least 0, or a 0-d array, whose value is NumPy's alone to see."""
-    if isinstance(x, np.number | np.ndarray) and x.ndim == 0:
+    if isinstance(x, _NUMPY_NUMBER) and x.ndim == 0:
         x = x.item()
     if isinstance(x, bool):
         raise TypeError(f"{function}: {name} is a bool; it must be a number.")
