@@ -104,6 +104,11 @@ class Echo(gymnasium.Env):
         return np.array(action, np.float64), float(action[0]), False, False, {}
 
 
+def many_echoes(num_envs, kind="Box"):
+    """A native vector environment of `Echo`."""
+    return gymnasium.vector.SyncVectorEnv([lambda: Echo(kind)] * num_envs)
+
+
 class Bad(gymnasium.Env):
     """Goes wrong at step `at` in the way that is asked for."""
 
@@ -157,5 +162,7 @@ class Spaces(gymnasium.Env):
 for name in ("Scripted", "Legal", "LegalMethod", "Echo", "Bad", "Spaces"):
     if f"tests/{name}-v0" not in gymnasium.registry:
         gymnasium.register(f"tests/{name}-v0", f"{__name__}:{name}")
+if "tests/Echoes-v0" not in gymnasium.registry:
+    gymnasium.register("tests/Echoes-v0", vector_entry_point=f"{__name__}:many_echoes")
 if "tests/Limited-v0" not in gymnasium.registry:
     gymnasium.register("tests/Limited-v0", f"{__name__}:Scripted", max_episode_steps=2)
