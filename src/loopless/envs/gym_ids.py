@@ -127,6 +127,7 @@ def find(env_id: str) -> EnvSpec:
             raise EnvError(f"envs: {env_id}: importing {module} failed: {error}.") from error
     if name.startswith("loopless/"):
         import_module("loopless.envs.gym_worlds")
+        import_module("loopless.envs.grid_gym")
     if name not in gymnasium.registry and find_spec("ale_py"):
         import_module("ale_py")  # registers its games
     spec = gymnasium.registry.get(name)

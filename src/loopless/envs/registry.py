@@ -7,6 +7,7 @@ Tests: `tests/envs/test_registry.py`.
 from importlib import import_module
 from typing import Any
 
+from loopless.envs.grid_names import COMPILED
 from loopless.envs.refusals import EnvError, nearest
 
 _HOMES = {
@@ -17,6 +18,7 @@ _HOMES = {
     "loopless/Masked-v0": ("tables", "Masked", {}),
     "loopless/Memory-v0": ("tables", "Memory", {}),
     "loopless/Pixels-v0": ("pixels", "Pixels", {}),
+    **COMPILED,
 }
 
 
