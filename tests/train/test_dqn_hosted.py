@@ -41,9 +41,9 @@ def test_overlap_acts_by_weights_one_event_old(tmp_path):
     seen, learned = [], [np.asarray(trainer.learner.weights)]
     collect = trainer._collect
 
-    def watched(number, clock):
+    def watched(*args):
         seen.append(trainer.policy.weights.copy())
-        return collect(number, clock)
+        return collect(*args)
 
     trainer._collect = watched
     trainer.schedule.chunk = 1

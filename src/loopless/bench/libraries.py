@@ -32,7 +32,7 @@ def prepare_like_training(threads: int) -> None:
     from loopless.train import commands
     from loopless.train.dqn_config import DQN
 
-    commands._prepare(DQN())
+    commands.prepare(DQN())
     prepare(threads)
 
 

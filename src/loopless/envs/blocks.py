@@ -2,9 +2,8 @@
 
 Hosted collection writes here: one observation a step and environment, and a second one only where
 an episode ended; the true successors are then one shifted copy. The same arrays, one step long,
-are what worker processes share. Imports NumPy; a Tally also Numba, which
-workers go without.
-Tests: `tests/envs/test_blocks.py`.
+are what worker processes share. Imports NumPy; what comes after the last step also Numba, which
+workers go without. Tests: `tests/envs/test_blocks.py`.
 """
 
 from collections.abc import Callable
@@ -118,20 +117,18 @@ class Block:
         self.truncated.fill(False)
         self.valid.fill(True)
 
-    def finish(self, final_obs: bool) -> None:
-        """After the last step: successors from the observations that follow.
+    def finish(self, final_obs: bool) -> bool:
+        """After the last step: successors from the observations that follow; is all of it finite?
 
         If `final_obs`, the rows of `next_obs` at ends have been written and are kept.
         """
-        with np.errstate(over="ignore"):  # what became infinite is refused by who reads it
-            self.reward[...] = self.exact_reward
-        if final_obs:
-            ends = np.nonzero(self.terminated | self.truncated)
-            final = self.next_obs[ends]
-            self.next_obs[...] = self.all_obs[1:]
-            self.next_obs[ends] = final
-        else:
-            self.next_obs[...] = self.all_obs[1:]
+        from loopless.envs.numba_episodes import finish
+
+        return finish(
+            self.all_obs.reshape(self.steps + 1, self.envs, -1),
+            self.next_obs.reshape(self.steps, self.envs, -1),
+            self.exact_reward, self.reward, self.terminated, self.truncated, final_obs,
+        )  # fmt: skip
 
 
 class Tally:

@@ -113,7 +113,9 @@ class HostedEnvs:
         self._blocks: dict[int, Block] = {}
         try:
             self.restart(seed)
-            self._tally.count(self.block(1))  # counts nothing, but loads its kernel now
+            empty = self.block(1)  # which counts nothing, but loads the kernels now
+            empty.finish(True)
+            self._tally.count(empty)
         except BaseException:
             self.close()
             raise
@@ -229,10 +231,10 @@ class HostedEnvs:
         self.close()
 
     def _finish(self, block: Block) -> None:
-        block.finish(self._loop.gives_final_obs)
-        self._refuse_non_finite("reward", block.reward)
-        self._refuse_non_finite("observation", block.next_obs)
-        self._refuse_non_finite("observation", block.all_obs[1:])
+        if not block.finish(self._loop.gives_final_obs):
+            self._refuse_non_finite("reward", block.reward)
+            self._refuse_non_finite("observation", block.next_obs)
+            self._refuse_non_finite("observation", block.all_obs[1:])
         block.episodes = self._tally.count(block)
         self.obs[...] = block.last_obs
         if self.mask is not None:

@@ -1,6 +1,7 @@
-"""The walk over a block that sums each episode up, compiled. Its caller is `blocks.Tally`.
+"""The walks over a block after its last step, compiled: successors, and episodes summed up.
 
-Imports Numba. Compared with a plain loop in `tests/envs/test_blocks.py`.
+Their callers are `blocks.Block` and `blocks.Tally`. Imports Numba. Compared with plain loops in
+`tests/envs/test_blocks.py`.
 """
 
 from loopless.arrays.numba_jit import jit
@@ -30,3 +31,26 @@ def count(
                 lengths[env] = 0
                 ended += 1
     return ended
+
+
+@jit()
+def finish(all_obs, next_obs, exact_reward, reward, terminated, truncated, final_obs):
+    """Fill `next_obs` [T, N, D] from `all_obs` [T + 1, N, D], and `reward`; is all of it finite?
+
+    If `final_obs`, rows that ended keep their successors.
+    """
+    finite = True
+    steps, envs, width = next_obs.shape
+    for t in range(steps):
+        for env in range(envs):
+            reward[t, env] = exact_reward[t, env]
+            finite &= reward[t, env] - reward[t, env] == 0  # neither NaN nor infinite
+            ended = terminated[t, env] or truncated[t, env]
+            following, successor = all_obs[t + 1, env], next_obs[t, env]
+            if not (final_obs and ended):
+                for i in range(width):
+                    successor[i] = following[i]
+            for i in range(width):
+                finite &= following[i] - following[i] == 0
+                finite &= successor[i] - successor[i] == 0
+    return finite

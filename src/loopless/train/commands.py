@@ -25,7 +25,7 @@ def train(arguments: Sequence[str]) -> int:
 def _train(arguments: Sequence[str]) -> int:
     name, *flags = arguments
     config = configs.resolve(registry.config_class(name), flags, f"loopless train {name}")
-    _prepare(config)
+    prepare(config)
     trainer = registry.trainer(name).make(config)
     try:
         run = RunFolder.create(config.runs, config.run, name, config)
@@ -50,7 +50,7 @@ def _resume(path: Path, asked: dict[str, Any]) -> int:
         config = replace(given, **{name: x for name, x in asked.items() if x is not None})
         if wrong := config.problems():
             raise BadConfig(wrong)
-        _prepare(config)
+        prepare(config)
         from loopless.runs.checkpoint import Checkpoints
 
         trainer, checkpoints = registry.trainer(run.trainer).make(config), Checkpoints(run.path)
@@ -137,7 +137,7 @@ def _weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, Any, A
 
     run = RunFolder.open(path)
     config = run.config(registry.config_class(run.trainer))
-    _prepare(config)
+    prepare(config)
     checkpoints = Checkpoints(run.path)
     name = None if checkpoint == "latest" else checkpoint
     if checkpoint == "best" and checkpoints.best() is None:
@@ -186,18 +186,26 @@ def _plot(paths: Sequence[Path], output: Path | None) -> int:
     return 0
 
 
-def _prepare(config: Any) -> None:
-    """Settings of JAX, which it reads when it starts.
+def prepare(config: Any) -> None:
+    """Settings of JAX on the CPU, before it starts.
 
-    On the CPU a call that is waited for anyway runs faster where it is made; only an overlapped
-    learner is to run beside its caller.
+    A call that is waited for anyway runs faster where it is made; only an overlapped learner is to
+    run beside its caller, and where there are two cores it has one of them.
     """
-    flag = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
-    if flag.split("=")[0] not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
-    if "jax" not in sys.modules:
-        overlap = getattr(config, "overlap", False)
-        os.environ.setdefault("JAX_CPU_ENABLE_ASYNC_DISPATCH", str(overlap).lower())
+    overlap = getattr(config, "overlap", False)
+    _flag("--xla_cpu_enable_concurrency_optimized_scheduler=false")
+    if overlap and (os.cpu_count() or 1) <= 2:
+        _flag("--xla_cpu_multi_thread_eigen=false")
+    import jax
+
+    jax.config.update("jax_cpu_enable_async_dispatch", overlap)
+
+
+def _flag(flag: str) -> None:
+    """Tell XLA, unless the user did."""
+    told = os.environ.get("XLA_FLAGS", "")
+    if flag.split("=")[0] not in told:
+        os.environ["XLA_FLAGS"] = f"{told} {flag}".strip()
 
 
 def _told(command: Any, *arguments: Any) -> int:

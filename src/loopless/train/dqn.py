@@ -312,15 +312,20 @@ def _optimizer(config: DQN) -> optax.GradientTransformation:
 def hosted_event(
     algorithm: Algorithm, learning: bool, carry: tuple, rows: dict, valid: Any, key, number
 ) -> tuple[tuple[Learner, Any], jax.Array]:
-    """Add the rows of event `number`, and learn; the means of the report as one array [4]."""
+    """Add the rows of event `number`, and learn by `key`; the report's means as one array [4]."""
     learner, replay = carry
     replay = algorithm.replay.add(replay, rows, valid)
     if not learning:
         return (learner, replay), jnp.full(len(Report._fields), jnp.nan, jnp.float32)
-    _, for_learning = jax.random.split(jax.random.fold_in(key, number))
     step = (number + 1) * algorithm.config.train_every
-    learner, replay, report = algorithm.learn(learner, replay, for_learning, algorithm.beta(step))
+    learner, replay, report = algorithm.learn(learner, replay, key, algorithm.beta(step))
     return (algorithm.follow(learner, step), replay), jnp.stack([part.mean() for part in report])
+
+
+def learning_keys(run_key: jax.Array, first: jax.Array, events: int) -> jax.Array:
+    """The keys by which events learn, from number `first` on: those of compiled mode."""
+    numbers = first + jnp.arange(events, dtype=jnp.int32)
+    return jax.vmap(lambda n: jax.random.split(jax.random.fold_in(run_key, n))[1])(numbers)
 
 
 def cut(algorithm: Algorithm, replay: Any) -> Any:

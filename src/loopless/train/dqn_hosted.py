@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.envs import HostedEnvs
+from loopless.envs import Block, HostedEnvs
+from loopless.envs.transfer import Transfer
 from loopless.nets.numba_acting import Actor, choose, generator
 from loopless.nets.q_network import fold, plain_layers
 from loopless.runs import trees
@@ -25,11 +26,14 @@ from loopless.train.dqn import (
     build,
     cut,
     hosted_event,
+    learning_keys,
 )
 from loopless.train.dqn_config import DQN
 from loopless.train.dqn_loop import hosted_event_by_loop
 from loopless.train.dqn_run import Run
 from loopless.train.episodes import EVALUATION, LONGEST_EVALUATION, evaluation, hosted_row
+
+ROWS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
 
 
 class Hosted(Run):
@@ -52,15 +56,19 @@ class Hosted(Run):
         self.judged: HostedEnvs | None = None
         self.steps = config.train_every // config.envs
         # Two blocks in turn: with overlap the learner may still read one while the other fills.
-        self.blocks = [self.envs.block(self.steps) for _ in range(2)]
+        self.blocks = [self._transfer() for _ in range(2)]
         self.fillers = self.envs.vectorization in ("native", "envpool")
         self.pending: np.ndarray | None = None  # SARSA: the action decided on for what comes next
-        self._events = {
-            learning: jax.jit(partial(hosted_event, self.algorithm, learning), donate_argnums=0)
+        self._keys = jax.jit(lambda *x: jax.random.key_data(learning_keys(*x)), static_argnums=2)
+        self._events: dict[bool, Any] = {
+            learning: jax.jit(
+                partial(self._event, partial(hosted_event, self.algorithm, learning)),
+                donate_argnums=0,
+            )
             for learning in (False, True)
         }
         if config.update == "loop":
-            self._events[True] = hosted_event_by_loop(self.algorithm)
+            self._events[True] = partial(self._event, hosted_event_by_loop(self.algorithm))
 
     @property
     def learner(self) -> Learner:
@@ -70,20 +78,39 @@ class Hosted(Run):
     def replay(self) -> Any:
         return self.carry[1]
 
+    def _transfer(self) -> Transfer:
+        """A block for the envs, and beside it what else an event is told."""
+        own = {"number": ((), "int32"), "key": (jax.random.key_data(self.key).shape, "uint32")}
+        if self.config.sarsa:
+            own["next_action"] = (self.steps, self.config.envs), "int32"
+        return Transfer(self.envs, self.steps, own)
+
+    def _event(self, event: Any, carry: tuple, words: Any) -> tuple:
+        """An event on all that a block holds, told in one array."""
+        there = self.blocks[0].unpack(words)
+        count = self.steps * self.config.envs
+        names = [*ROWS, "next_action"] if self.config.sarsa else ROWS
+        rows = {name: there[name].reshape(count, *there[name].shape[2:]) for name in names}
+        valid = there["valid"].reshape(-1) if self.fillers else None
+        key = jax.random.wrap_key_data(there["key"], impl=jax.random.key_impl(self.key))
+        return event(carry, rows, valid, key, there["number"])
+
     def advance(self, clock: Clock) -> Mapping[str, Any]:
         events, learning = self.schedule.after(self.event)
         event, reports, returns, lengths = self._events[learning], [], [], []
-        for number in range(self.event, self.event + events):
+        with clock("learn"):
+            keys = np.asarray(self._keys(self.key, np.int32(self.event), events))
+        for i, number in enumerate(range(self.event, self.event + events)):
+            there = self.blocks[number % 2]
             with clock("env"):
-                block = self._collect(number, clock)
+                block = self._collect(number, there.block, clock)
             with clock("learn"):
-                rows = self._rows(block)
-                valid = block.valid.reshape(-1) if self.fillers else None
-                old = self.carry[0].weights
+                there.own["number"][...], there.own["key"][...] = number, keys[i]
+                if self.config.sarsa:
+                    there.own["next_action"][...] = self._next_actions(block)
                 if self.config.overlap:
-                    self.policy.take(old)
-                args = (self.carry, rows, valid, self.key, np.int32(number))
-                self.carry, report = event(*args)
+                    self.policy.take(self.carry[0].weights)
+                self.carry, report = event(self.carry, there.words)
                 if not self.config.overlap:
                     self.policy.take(self.carry[0].weights)
                 reports.append(report)
@@ -95,12 +122,12 @@ class Hosted(Run):
         with clock("log"):
             return self._row(np.concatenate(returns), np.concatenate(lengths), means, learning)
 
-    def _collect(self, number: int, clock: Clock) -> Any:
+    def _collect(self, number: int, block: Block, clock: Clock) -> Block:
         level = float(self._level(number))
         self.policy.explore(self.config.exploration, level)
         before = self.envs.act_seconds
         policy = self._ahead if self.config.sarsa else self.policy
-        block = self.envs.collect(policy, self.steps, out=self.blocks[number % 2])
+        self.envs.collect(policy, self.steps, out=block)
         clock.move("env", "act", self.envs.act_seconds - before)
         return block
 
@@ -113,14 +140,6 @@ class Hosted(Run):
         """SARSA: what was decided when the block before ended, then the policy."""
         decided, self.pending = self.pending, None
         return self.policy(obs) if decided is None else decided
-
-    def _rows(self, block: Any) -> dict[str, np.ndarray]:
-        names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
-        rows = {name: getattr(block, name) for name in names}
-        if self.config.sarsa:
-            rows["next_action"] = self._next_actions(block)
-        count = block.steps * block.envs
-        return {name: array.reshape(count, *array.shape[2:]) for name, array in rows.items()}
 
     def _next_actions(self, block: Any) -> np.ndarray:
         """What was done next; at ends, where nothing was, what the policy would have done."""

@@ -88,9 +88,8 @@ def hosted_event_by_loop(algorithm: Algorithm) -> Any:
     def event(carry: tuple, rows: dict, valid: Any, key: jax.Array, number: Any) -> tuple:
         learner, replay = carry
         replay = add(replay, rows, valid)
-        _, for_learning = jax.random.split(jax.random.fold_in(key, number))
         step = jnp.int32((number + 1) * algorithm.config.train_every)
-        args = (learner, replay, for_learning, algorithm.beta(step))
+        args = (learner, replay, key, algorithm.beta(step))
         learner, replay, report = loop.learn(*args)
         return (follow(learner, step), replay), jnp.stack([part.mean() for part in report])
 

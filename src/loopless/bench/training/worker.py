@@ -70,7 +70,6 @@ def unlimited() -> dict[str, str]:
     """The environment without this process's limits on threads."""
     found = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
     found["XLA_FLAGS"] = found.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "").strip()
-    found.pop("JAX_CPU_ENABLE_ASYNC_DISPATCH", None)
     return found
 
 
@@ -87,7 +86,7 @@ def main(text: str) -> None:
     config = case.config(**changes)
     from loopless.train import commands
 
-    commands._prepare(config)
+    commands.prepare(config)
     from loopless.bench.training.ours import Slices
 
     slices = Slices(config)
