@@ -36,7 +36,10 @@ test: lint ## lint, then all tests
 bench: setup ## the full benchmarks, as in the README
 	@$(BIN)/loopless bench returns --ablate --json benchmarks/results/returns.json
 	@$(BIN)/loopless bench replay --json benchmarks/results/replay.json
-	@$(BIN)/python -m loopless.bench.readme README.md
+	@$(BIN)/loopless bench q_learning --ablate --json benchmarks/results/q_learning.json
+	@$(BIN)/loopless bench training --json benchmarks/results/training.json
+	@$(BIN)/loopless bench learning --threads 2 --json benchmarks/results/learning.json
+	@$(BIN)/python -m loopless.bench.readme README.md benchmarks/RESULTS.md
 
 clean: ## remove what make made
 	rm -rf $(VENV) .ruff_cache .hypothesis bench-results

@@ -1,25 +1,35 @@
-"""The README's example runs, and its tables are those of the committed JSON."""
+"""The README's examples run, and the tables of our pages are those of the committed JSON."""
 
 import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from loopless import reference
 from loopless.bench.readme import update
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = {"README": README, "RESULTS": (ROOT / "benchmarks" / "RESULTS.md").read_text()}
 
 
-def test_tables_are_those_of_the_committed_results():
-    assert update(README, ROOT / "benchmarks" / "results") == README
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_are_those_of_the_committed_results(page):
+    assert update(PAGES[page], RESULTS) == PAGES[page]
 
 
-def test_a_changed_number_is_noticed():
-    changed = re.sub(r"(\| loopless, NumPy \| )[\d.]+", r"\g<1>0.01", README)
-    assert changed != README
-    assert update(changed, ROOT / "benchmarks" / "results") != changed
+@pytest.mark.parametrize("page", PAGES)
+def test_a_changed_number_is_noticed(page):
+    changed = re.sub(r"[\d.]+ µs", "0.01 µs", PAGES[page], count=1)
+    assert changed != PAGES[page]
+    assert update(changed, RESULTS) != changed
+
+
+def test_every_committed_result_is_shown():
+    shown = set(re.findall(r"<!-- bench:(\w+) -->", PAGES["RESULTS"]))
+    assert shown == {path.stem for path in RESULTS.glob("*.json")}
 
 
 def example(word):

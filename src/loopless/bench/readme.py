@@ -1,8 +1,8 @@
-"""The README's tables, made from the committed JSON: `python -m loopless.bench.readme README.md`.
+"""The tables of our pages, made from the committed JSON: `python -m loopless.bench.readme PAGE…`.
 
 Between `<!-- bench:SUITE -->` and `<!-- end -->` stands what the suite's layout makes of
-benchmarks/results/SUITE.json, and a test keeps it so. Imports `result` and `suites`. Tests:
-`tests/test_readme.py`.
+benchmarks/results/SUITE.json (of all of them, where SUITE is `headlines`), and a test keeps it so.
+Imports `headlines`, `result` and `suites`. Tests: `tests/test_readme.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import sys
 from pathlib import Path
 
+from loopless.bench import headlines
 from loopless.bench.result import load
 from loopless.bench.suites import layout
 
@@ -22,12 +23,15 @@ def update(text: str, results: Path) -> str:
 
     def renew(match: re.Match) -> str:
         start, suite, end = match.groups()
-        lines = layout(suite).rendered(load(results / f"{suite}.json"))
+        if suite == "headlines":
+            lines = headlines.rendered(results)
+        else:
+            lines = layout(suite).rendered(load(results / f"{suite}.json"))
         return start + "\n".join(lines) + "\n" + end
 
     return BLOCK.sub(renew, text)
 
 
 if __name__ == "__main__":
-    page = Path(sys.argv[1])
-    page.write_text(update(page.read_text(), page.parent / "benchmarks" / "results"))
+    for page in map(Path, sys.argv[1:]):
+        page.write_text(update(page.read_text(), Path("benchmarks/results")))
