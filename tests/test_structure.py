@@ -10,7 +10,7 @@ COMPILED = {"njit", "register_jitable", "overload", "jit"}
 LAYERS = [
     {"arrays"},
     {"reference", "kernels"},
-    {"replay"},
+    {"replay", "text"},
     {"nets", "envs", "runs"},
     {"train"},
     {"bench", "verify", "report"},

@@ -1,0 +1,1 @@
+"""Text as token ids: corpora, tokenizers, files of tokens, windows of them, and a baseline."""
