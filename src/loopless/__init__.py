@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from loopless.kernels.laplacian import allo_loss, ggdo_loss
     from loopless.kernels.normalize import normalize
     from loopless.kernels.off_policy import retrace, vtrace
     from loopless.kernels.policy_gradient import policy_gradient_loss, ppo_loss
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "kernels.laplacian": ("allo_loss", "ggdo_loss"),
     "kernels.normalize": ("normalize",),
     "kernels.off_policy": ("retrace", "vtrace"),
     "kernels.policy_gradient": ("policy_gradient_loss", "ppo_loss"),

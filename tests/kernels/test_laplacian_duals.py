@@ -103,3 +103,10 @@ def test_wrong_rates_are_refused():
         allo_updates(first_multipliers(3), parts, dual_rate=float("nan"), barrier_rate=0.0)
     with pytest.raises(ValueError, match="scale='whole' is unknown; choose one of half, full"):
         allo_updates(first_multipliers(3), parts, **RATES, scale="whole")
+
+
+def test_what_stands_above_the_diagonal_is_dropped():
+    _, parts = call_allo(allo_loss, features((5, 3), 8))
+    before = first_multipliers(3, dtype="float64")._replace(duals=np.ones((3, 3)))
+    after = allo_updates(before, parts, **RATES)
+    assert not np.triu(after.duals, 1).any()
