@@ -52,7 +52,7 @@ def bench(
 def train(trainer: Annotated[Positional[str], arg(metavar="TRAINER")]) -> int:
     """Train an agent: `loopless train dqn --env CartPole-v1`.
 
-    `loopless train TRAINER --help` lists what a trainer can be told. There is: dqn.
+    `loopless train TRAINER --help` lists what a trainer can be told. There are: dqn, ppo.
 
     Args:
         trainer: Which one.

@@ -15,7 +15,16 @@ import numpy as np
 
 from loopless.envs.spaces import Box
 from loopless.nets.layers import as_vector
-from loopless.train import compiled_mode, dqn, dqn_compiled, dqn_hosted, dqn_loop
+from loopless.train import (
+    compiled_mode,
+    dqn,
+    dqn_compiled,
+    dqn_hosted,
+    dqn_loop,
+    ppo_acting,
+    ppo_compiled,
+    ppo_hosted,
+)
 from loopless.train.dqn import Algorithm, Learner, build
 from loopless.train.dqn_config import DQN
 from loopless.train.dqn_loop import Loop
@@ -33,11 +42,16 @@ class _Quick:
         return getattr(jax, name)
 
 
+COMPILING = (
+    compiled_mode, dqn_compiled, dqn_hosted, dqn_loop, ppo_acting, ppo_compiled, ppo_hosted
+)  # fmt: skip
+
+
 @contextmanager
 def quick_programs():
     """Within it, what the trainers jit compiles quickly."""
     with ExitStack() as patches:
-        for module in (compiled_mode, dqn_compiled, dqn_hosted, dqn_loop):
+        for module in COMPILING:
             patches.enter_context(mock.patch.object(module, "jax", _Quick()))
         yield
 

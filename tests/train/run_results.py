@@ -26,22 +26,22 @@ class Killed(BaseException):
     """The process dies here: no handler of ours may take it for a failure of a run."""
 
 
-def trainer_of(config: DQN):
+def trainer_of(config):
     with quick_programs():
-        return registry.trainer("dqn").make(config)
+        return registry.trainer(type(config).__name__.lower()).make(config)
 
 
-def train(root: Path, config: DQN, name: str, dies_after: int | None = None) -> Path:
+def train(root: Path, config, name: str, dies_after: int | None = None) -> Path:
     """A run from its start; it dies when the chunk after this step begins."""
     trainer = trainer_of(config)
-    with RunFolder.create(root, name, "dqn", config) as run:
+    with RunFolder.create(root, name, type(config).__name__.lower(), config) as run:
         go(trainer, run, config, None, dies_after)
     return root / name
 
 
 def resume(path: Path, dies_after: int | None = None, **changes) -> Path:
     with RunFolder.open(path, lock=True) as run:
-        config = replace(run.config(DQN), **changes)
+        config = replace(run.config(registry.config_class(run.trainer)), **changes)
         trainer = trainer_of(config)
         found = Checkpoints(path).load(template=trainer.arrays())
         go(trainer, run, config, found, dies_after)
@@ -85,11 +85,11 @@ def events(path: Path) -> list[tuple[int, str]]:
     return [(row["step"], row["event"]) for row in rows(path, True) if row["kind"] == "event"]
 
 
-def flags(config: DQN = TINY, **changed) -> list[str]:
+def flags(config=TINY, **changed) -> list[str]:
     """What to type for a config."""
     words = []
     for name, value in vars(replace(config, **changed)).items():
-        if value != getattr(DQN(), name):
+        if value != getattr(type(config)(), name):
             given = map(str, value) if isinstance(value, tuple) else [str(value)]
             words += [f"--{name.replace('_', '-')}", *([] if value is True else given)]
     return words

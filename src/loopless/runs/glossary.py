@@ -54,6 +54,29 @@ METRICS: dict[str, Metric] = {
     ),
     "q_mean": Metric("reward", "Mean Q-value of the actions taken in the sampled steps.", "q_mean"),
     "target_mean": Metric("reward", "Mean target of those Q-values.", "q_mean"),
+    "policy_loss": Metric(
+        "loss",
+        "Mean surrogate loss of the policy: minus the advantage that its changes promise.",
+        "policy_loss",
+    ),
+    "value_loss": Metric(
+        "reward²", "Mean of half the squared error of the values, before weighting.", "value_loss"
+    ),
+    "entropy": Metric("nats", "Mean entropy of the policy: how open its choices are.", "entropy"),
+    "approximate_kl": Metric(
+        "nats",
+        "Mean approximate KL divergence of the policy from the one that acted, during the updates.",
+        "approximate_kl",
+    ),
+    "clip_fraction": Metric(
+        "share", "Share of rows whose probability ratio left the clip range.", "clip_fraction"
+    ),
+    "explained_variance": Metric(
+        "share",
+        "How much of the variance of the returns the values explain: 1 all, 0 none (or there is "
+        "none), below 0 they mislead.",
+        "explained_variance",
+    ),
     "gradient_norm": Metric(
         "norm", "Mean Euclidean norm of the gradient, before clipping.", "gradient_norm"
     ),
@@ -61,9 +84,16 @@ METRICS: dict[str, Metric] = {
     "temperature": Metric("reward", "Temperature of Boltzmann exploration.", "exploration"),
     "beta": Metric("exponent", "Strength of the importance weights of prioritized replay."),
     "learning_rate": Metric("rate", "Step size of the optimiser.", "learning_rate"),
+    "clip": Metric("share", "Clip range of the probability ratio.", "clip"),
+    "entropy_coefficient": Metric("weight", "Weight of the entropy in the loss."),
     "updates": Metric("count", "Gradient updates since the start of the run."),
     "skipped_updates": Metric(
         "count", "Updates left out because they were not finite, since the start of the run."
+    ),
+    "stopped_updates": Metric(
+        "count",
+        "Updates left out because the policy had moved far enough (target_kl), since the start of "
+        "the run.",
     ),
     "replay_size": Metric("count", "Steps held in the replay buffer."),
     "steps_per_second": Metric(

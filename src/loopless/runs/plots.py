@@ -28,12 +28,15 @@ from loopless.runs.follow import Log
 from loopless.runs.glossary import METRICS
 from loopless.runs.statistics import LEVEL
 
-LOGARITHMIC = {"loss", "td_error", "gradient_norm", "learning_rate"}
-FROM_ZERO = {"speed", "exploration", "length"}
-SCHEDULES = {"exploration", "learning_rate"}  # exact as they are: smoothing would round corners
+LOGARITHMIC = {"loss", "td_error", "value_loss", "gradient_norm", "learning_rate"}
+FROM_ZERO = {"speed", "exploration", "length", "approximate_kl", "clip_fraction"}
+# Exact as they are: smoothing would round their corners.
+SCHEDULES = {"exploration", "learning_rate", "clip"}
 TITLES = {
     "td_error": "TD error",
     "q_mean": "Q-values",
+    "approximate_kl": "Approximate KL divergence",
+    "clip": "Clip range",
     "evaluation": "Evaluation return",
     "length": "Episode length",
     "speed": "Speed",

@@ -40,9 +40,8 @@ class Episodes(NamedTuple):
     @classmethod
     def none(cls) -> "Episodes":
         """Of no step at all."""
-        empty = jnp.zeros(0, jnp.float32)
-        zero, infinity = jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, empty.dtype)
-        return cls(zero, empty.sum(), zero, infinity, -infinity)
+        none, infinity = jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, jnp.float32)
+        return cls(none, jnp.zeros((), jnp.float32), none, infinity, -infinity)
 
     def together(self) -> "Episodes":
         """Of several [n], one."""
@@ -53,7 +52,11 @@ class Episodes(NamedTuple):
 
     def and_(self, more: "Episodes") -> "Episodes":
         """Both."""
-        return jax.tree.map(lambda *pair: jnp.stack(pair), self, more).together()
+        return Episodes(
+            self.ended + more.ended, self.total_return + more.total_return,
+            self.total_length + more.total_length,
+            jnp.minimum(self.least, more.least), jnp.maximum(self.most, more.most),
+        )  # fmt: skip
 
     def row(self, before: np.ndarray) -> dict[str, Any]:
         """Metrics; `before` is how many episodes had ended earlier."""

@@ -10,7 +10,10 @@ from typing import Any
 
 from loopless.runs.failures import BadConfig
 
-TRAINERS = {"dqn": ("loopless.train.dqn_config", "DQN", "loopless.train.dqn_trainer")}
+TRAINERS = {
+    "dqn": ("loopless.train.dqn_config", "DQN", "loopless.train.dqn_trainer"),
+    "ppo": ("loopless.train.ppo_config", "PPO", "loopless.train.ppo_trainer"),
+}
 
 
 def config_class(name: str) -> type:

@@ -1,0 +1,34 @@
+"""PPO as the commands see it: make a run, play a policy, export it.
+
+Imports the rest of PPO. Tests: `tests/train/test_ppo_commands.py`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from loopless.envs import HostedEnvs
+from loopless.train.playing import Player, is_hosted
+from loopless.train.ppo import build
+from loopless.train.ppo_acting import policy_of
+from loopless.train.ppo_compiled import Compiled
+from loopless.train.ppo_config import PPO
+from loopless.train.ppo_hosted import Hosted
+
+
+def make(config: PPO) -> Compiled | Hosted:
+    """The run that `config` describes."""
+    return Hosted(config) if is_hosted(config) else Compiled(config)
+
+
+class PPOPlayer(Player):
+    """The likeliest action by the policy."""
+
+    def policy(self, envs: HostedEnvs) -> Any:
+        algorithm = build(self.config, envs.obs_space, envs.action_space, envs.max_steps)
+        return policy_of(algorithm, self.weights, 0, greedy=True)
+
+
+def player(config: PPO, weights: Mapping[str, np.ndarray]) -> PPOPlayer:
+    return PPOPlayer(config, weights)
