@@ -34,7 +34,7 @@ def made(tmp_path, monkeypatch):
 
 
 def ended(folder, jobs=(JOB,), threads=1):
-    return dict(Runs(folder, threads).outcomes(jobs))
+    return dict(Runs(folder, threads, "abc1234").outcomes(jobs))
 
 
 def test_a_run_is_trained_then_evaluated_and_its_outcome_kept(made):
@@ -169,3 +169,4 @@ def test_a_real_run_from_end_to_end(tmp_path, monkeypatch):
     assert outcome.curve_steps == [100]
     assert all(8 <= score <= 500 for score in outcome.final)
     assert outcome.wall_s > 0
+    assert outcome.commit == "abc1234"

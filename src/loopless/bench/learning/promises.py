@@ -90,6 +90,7 @@ def _row(
     details = {
         "commands": [one.command for one in made],
         "settings": made[0].settings,
+        "commits": [one.commit for one in made],
         "wall_s": [round(one.wall_s, 1) for one in made],
         "final": final,
         "best": [score for one in made for score in one.best],

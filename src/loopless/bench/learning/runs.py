@@ -34,6 +34,7 @@ class Outcome:
     best: list[float]  # of those that an evaluation during training liked best
     curve_steps: list[int]
     curve_returns: list[list[float]]  # [agents][evaluations]
+    commit: str = ""  # of the code that made it
 
 
 class RunFailed(RuntimeError):
@@ -43,8 +44,8 @@ class RunFailed(RuntimeError):
 class Runs:
     """Runs in `folder`, on so many cores. `close` ends those that are under way."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
-        self.folder, self._threads = folder, threads
+    def __init__(self, folder: Path, threads: int, commit: str = "") -> None:
+        self.folder, self._threads, self._commit = folder, threads, commit
         self._children: set[subprocess.Popen] = set()
         self._cores: SimpleQueue[int] = SimpleQueue()
         for core in _cores()[-threads:]:
@@ -96,7 +97,7 @@ class Runs:
         wall_s = perf_counter() - start
         module = "loopless.bench.learning.evaluation"
         text = self._child(["-m", module, str(path), str(EPISODES)], job, core)
-        outcome = Outcome(job.command, settings, wall_s, **json.loads(text))
+        outcome = Outcome(job.command, settings, wall_s, **json.loads(text), commit=self._commit)
         staged = path / "outcome.json.tmp"
         staged.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
         staged.replace(path / "outcome.json")

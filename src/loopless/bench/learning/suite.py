@@ -31,7 +31,7 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= {"episodes": EPISODES, "cores_for_a_run": 1}
     result.machine = machine.describe()
     commit = (result.machine["commit"] or {}).get("id", "installed")
-    runs = Runs(Path.cwd() / RUNS / commit[:9], options.threads)
+    runs = Runs(Path.cwd() / RUNS / commit[:9], options.threads, commit[:9])
     if options.quick:
         train(runs, [QUICK], False, options, result, say)
     else:
