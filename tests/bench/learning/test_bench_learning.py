@@ -68,7 +68,7 @@ def test_a_quick_run_is_one_short_run(monkeypatch, tmp_path):
     seen = []
 
     class Seen(MadeUp):
-        def __init__(self, folder, threads):
+        def __init__(self, folder, threads, commit):
             super().__init__()
             seen.append((folder, threads))
 
