@@ -26,8 +26,22 @@ def expected(loss, gradients, call, data, backend):
     return named | {f"by_{name}": x for name, x in call(gradients, data).items()}
 
 
-@every_backend
-@each_situation
+COMPILED = (
+    "half",
+    "full, constraints on a third batch",
+    "integral",
+    "a gate half open",
+    "one sample",
+)
+ROADS = [
+    pytest.param(backend, situation, id=f"{situation.name}-{backend}")
+    for situation in SITUATIONS
+    for backend in BACKENDS
+    if backend is not JAX or situation.name in COMPILED  # each is a program of its own
+]
+
+
+@pytest.mark.parametrize(("backend", "situation"), ROADS)
 def test_allo_equals_the_loop(backend, situation):
     want = expected(
         reference.allo_loss, reference.allo_gradients, call_allo, situation.data, backend
@@ -36,7 +50,7 @@ def test_allo_equals_the_loop(backend, situation):
 
 
 @every_backend
-@pytest.mark.parametrize("number", [0, 2, 11])
+@pytest.mark.parametrize("number", [2, 11])
 def test_ggdo_equals_the_loop(backend, number):
     data = {k: x for k, x in SITUATIONS[number].data.items() if k not in ("duals", "scale")}
     want = expected(reference.ggdo_loss, reference.ggdo_gradients, call_ggdo, data, backend)
