@@ -30,6 +30,8 @@ lint: setup ## format, lint, types
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright
 
+test: export OMP_NUM_THREADS = 1
+test: export OPENBLAS_NUM_THREADS = 1
 test: lint ## lint, then all tests
 	@$(BIN)/python -m pytest --numprocesses auto
 
