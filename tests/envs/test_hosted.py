@@ -204,21 +204,6 @@ def test_the_time_of_acting_and_of_stepping_is_added_up(monkeypatch):
         assert world.env_seconds == 60.5
 
 
-def test_both_faces_of_a_world_describe_themselves_alike():
-    from loopless.envs import autoreset, make_compiled
-
-    for env_id in ("CartPole-v1", "loopless/Chain-v0", "loopless/Pixels-v0"):
-        compiled = autoreset(make_compiled(env_id), 2)
-        with HostedEnvs(env_id, 2) as hosted:
-            assert hosted.obs_space.shape == compiled.obs_space.shape
-            assert hosted.obs_space.dtype == compiled.obs_space.dtype
-            assert hosted.action_space == compiled.action_space
-            assert hosted.max_steps == compiled.max_steps
-            assert (hosted.obs_shape, hosted.obs_dtype, hosted.actions) == (
-                compiled.env.obs_shape, compiled.env.obs_dtype, compiled.env.actions,
-            )  # fmt: skip
-
-
 def spaces_env(observation_space, action_space, obs):
     kwargs = {"observation_space": observation_space, "action_space": action_space, "obs": obs}
     return HostedEnvs("tests/Spaces-v0", 2, env_kwargs=kwargs)

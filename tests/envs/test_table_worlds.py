@@ -126,6 +126,15 @@ def test_both_faces_agree(compiled, hosted, fields, starts):
         assert any(terminated for terminated, _ in ends)
 
 
+@pytest.mark.parametrize(("face", "starts"), [(MemoryEnv, 2), (MaskedEnv, 5)])
+def test_every_start_is_equally_likely(face, starts):
+    env, count = face(), 1000  # that the compiled faces start alike is told in test_both_faces.py
+    shown = np.array([env.reset(seed=seed)[0].argmax() for seed in range(count)])
+    found, expected = np.bincount(shown, minlength=starts), count / starts
+    assert len(found) == starts
+    assert ((found - expected) ** 2 / expected).sum() < starts - 1 + 5 * np.sqrt(2 * (starts - 1))
+
+
 def test_hosted_policies_hear_which_buttons_work():
     with HostedEnvs("loopless/Masked-v0", 3) as world:
         rng = np.random.default_rng(0)

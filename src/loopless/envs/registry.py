@@ -12,6 +12,7 @@ from loopless.envs.refusals import EnvError, nearest
 
 _HOMES = {
     "CartPole-v1": ("cartpole", "CartPole", {}),
+    "MountainCarContinuous-v0": ("mountain_car", "MountainCarContinuous", {}),
     "Pendulum-v1": ("pendulum", "Pendulum", {}),
     "loopless/Chain-v0": ("chain", "Chain", {}),
     "loopless/ChainForever-v0": ("chain", "Chain", {"forever": True}),
