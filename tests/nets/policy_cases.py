@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +21,7 @@ HEADS = {
     "squashed": head_of(Box((3,), "float32", LOW, HIGH), squash=True),
     "squashed_state_std": head_of(Box((3,), "float32", LOW, HIGH), squash=True, state_std=True),
 }
-CHOICES, NUMBERS = ("discrete", "multi", "ragged"), tuple(HEADS)[3:]
+CHOICES = ("discrete", "multi", "ragged")
 ROWS = 6
 
 
@@ -37,14 +38,33 @@ def case(name):
 
 @functools.cache
 def compiled(name):
-    """log_prob, entropy and mode of a head's law, in one program."""
+    """All words of a head's law in one program: see `Words`."""
 
     @jax.jit
     def words(params, own, mask, raw):
-        law = HEADS[name](params, own, mask)
-        return law.log_prob(raw), law.entropy(raw), law.mode()
+        def law(params, own):
+            return HEADS[name](params, own, mask)
+
+        gradients = [
+            jax.grad(lambda params, own, word=word: word(law(params, own)).sum(), (0, 1))(
+                params, own
+            )
+            for word in (lambda law: law.log_prob(raw), lambda law: law.entropy(raw))
+        ]
+        now = law(params, own)
+        return Words(now.log_prob(raw), now.entropy(raw), now.mode(), *gradients)
 
     return words
+
+
+class Words(NamedTuple):
+    """What a law says of raw actions; gradients are of sums, by params and own."""
+
+    log_prob: jax.Array
+    entropy: jax.Array
+    mode: jax.Array
+    log_prob_gradient: tuple[jax.Array, jax.Array]
+    entropy_gradient: tuple[jax.Array, jax.Array]
 
 
 def plain_choices(sizes, logits, mask=None):

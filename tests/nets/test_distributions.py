@@ -23,10 +23,10 @@ from loopless.nets.distributions import head_of
 def test_log_probabilities_and_entropies_are_those_of_the_plain_loop(name):
     params, own, raw = case(name)
     expected = [plain_words(name, params[i], own, raw[i]) for i in range(ROWS)]
-    log_probs, entropies, _ = compiled(name)(params, own, None, raw)
+    words = compiled(name)(params, own, None, raw)
     # tanh² near 1 costs the loop digits, not us
-    np.testing.assert_allclose(log_probs, [pair[0] for pair in expected], rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(entropies, [pair[1] for pair in expected], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(words.log_prob, [x[0] for x in expected], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(words.entropy, [x[1] for x in expected], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -47,60 +47,51 @@ def test_actions_have_the_shapes_and_dtypes_that_the_head_promises(name):
     assert all((x.shape, x.dtype) == ((5, ROWS), np.float32) for x in numbers)
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_any_leading_axes_are_rows(name):
+@pytest.mark.parametrize("name", ["ragged", "squashed_state_std"])
+def test_any_leading_axes_are_rows_and_a_law_may_leave_a_compiled_function(name):
     params, own, raw = case(name)
-    flat = compiled(name)(params, own, None, raw)
-    shaped = compiled(name)(params.reshape(2, 3, -1), own, None, raw.reshape(2, 3, *raw.shape[1:]))
-    for one, other in zip(flat, shaped, strict=True):
-        np.testing.assert_array_equal(one.reshape(other.shape), other)
+    law = jax.jit(HEADS[name])(params.reshape(2, 3, -1), own)
+    shaped = law.log_prob(raw.reshape(2, 3, *raw.shape[1:]))
+    assert_close(shaped, np.reshape(compiled(name)(params, own, None, raw).log_prob, (2, 3)))
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_a_law_passes_through_compiled_functions(name):
-    params, own, raw = case(name)
-    law = jax.jit(HEADS[name])(params, own)
-    assert_close(law.log_prob(raw), compiled(name)(params, own, None, raw)[0])
-
-
-@pytest.mark.parametrize("name", ["discrete", "ragged", "gaussian", "squashed"])
+@pytest.mark.parametrize("name", ["discrete", "multi", "ragged", "gaussian", "state_std"])
 def test_nothing_is_likelier_than_the_mode(name):
     params, own, raw = case(name)
-    law = HEADS[name](params, own)
-    before = getattr(
-        law, "before", law
-    )  # of u: the density of the squashed action may peak elsewhere
-    assert np.all(before.log_prob(law.mode()) >= before.log_prob(raw))
+    words = compiled(name)(params, own, None, raw)
+    best = compiled(name)(params, own, None, np.asarray(words.mode, raw.dtype)).log_prob
+    assert np.all(best >= words.log_prob)
+    assert np.any(best > words.log_prob)
 
 
 # --- gradients -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["log_prob", "entropy"])
-@pytest.mark.parametrize("name", ["discrete", "ragged", "gaussian", "state_std"])
-def test_gradients_are_the_finite_differences(name, which):
-    params, own, raw = case(name)
+def checked_gradient(name, word, params, own, raw, mask=None):
+    """The gradient by params, once it and the one by own are found to be finite differences."""
 
     def total(params, own):
-        return compiled(name)(params, own, None, raw)[which].sum()
+        return float(np.sum(getattr(compiled(name)(params, own, mask, raw), word)))
 
-    ours = jax.grad(total, (0, 1))(params, own)
-    assert_gradient(ours[0], finite_differences(lambda x: float(total(x, own)), params))
-    assert_gradient(ours[1], finite_differences(lambda x: float(total(params, x)), own))
-
-
-@pytest.mark.parametrize("name", ["squashed", "squashed_state_std"])
-def test_gradients_of_squashed_log_probabilities_are_the_finite_differences(name):
-    params, own, raw = case(name)
-    ours = jax.grad(lambda x: compiled(name)(x, own, None, raw)[0].sum())(params)
-    expected = finite_differences(
-        lambda x: float(compiled(name)(x, own, None, raw)[0].sum()), params
-    )
-    assert_gradient(ours, expected)
+    ours = getattr(compiled(name)(params, own, mask, raw), f"{word}_gradient")
+    assert_gradient(ours[0], finite_differences(lambda x: total(x, own), params))
+    assert_gradient(ours[1], finite_differences(lambda x: total(params, x), own))
+    return np.asarray(ours[0])
 
 
 def assert_gradient(ours, expected):
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_gradients_of_log_probabilities_are_the_finite_differences(name):
+    checked_gradient(name, "log_prob", *case(name))
+
+
+@pytest.mark.parametrize("name", ["discrete", "multi", "ragged", "gaussian", "state_std"])
+def test_gradients_of_entropies_are_the_finite_differences(name):
+    """Squashed entropies are estimates: tests/nets/test_distribution_laws.py."""
+    checked_gradient(name, "entropy", *case(name))
 
 
 # --- masks ---------------------------------------------------------------------------------------
@@ -111,50 +102,60 @@ MASKS = {
     "multi": [[1, 0, 1, 0, 1, 1], [0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 0]],
     "ragged": [[1, 0, 0, 1, 1, 0, 1], [0, 1, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0, 0]],
 }
+MASKS = {name: np.array(rows * 2, bool) for name, rows in MASKS.items()}
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", CHOICES)
+def masked_case(name, dtype=np.float64):
+    """As `case`, with actions that are legal."""
+    params, own, _ = case(name)
+    laws = [plain_choices(HEADS[name].sizes, *row) for row in zip(params, MASKS[name], strict=True)]
+    raw = np.array([[np.argmax(law) for law in row] for row in laws], np.int32)
+    return params.astype(dtype), own.astype(dtype), raw if HEADS[name].several else raw[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, np.float64) for name in CHOICES), ("ragged", np.float32)],
+)
 def test_masked_laws_are_those_of_the_plain_loop(name, dtype):
-    head, mask = HEADS[name], np.array(MASKS[name], bool)
-    params = case(name)[0][:3].astype(dtype)
-    law = head(params, None, mask)
-    raw = np.asarray(law.mode())
-    log_probs, entropies, modes = compiled(name)(params, None, mask, raw)
-    np.testing.assert_array_equal(modes, raw)
-    expected = [plain_words(name, params[i], None, raw[i], mask[i]) for i in range(3)]
-    dtype = np.dtype(dtype).name
-    assert_close(log_probs, [pair[0] for pair in expected], dtype)
-    assert_close(entropies, [pair[1] for pair in expected], dtype)
-    probabilities = np.exp(jax.nn.log_softmax(law.logits))
-    for row in range(3):
-        laws = plain_choices(head.sizes, params[row], mask[row])
-        for ours, theirs in zip(probabilities[row], laws, strict=True):
-            assert np.all(ours[: len(theirs)][np.array(theirs) == 0] == 0)
-            assert np.all(ours[len(theirs) :] == 0)
+    params, own, raw = masked_case(name, dtype)
+    words = compiled(name)(params, own, MASKS[name], raw)
+    expected = [plain_words(name, params[i], own, raw[i], MASKS[name][i]) for i in range(ROWS)]
+    precision = np.dtype(dtype).name
+    assert_close(words.log_prob, [x[0] for x in expected], precision)
+    assert_close(words.entropy, [x[1] for x in expected], precision)
+    np.testing.assert_array_equal(words.mode, raw)
+    for part in (*words.log_prob_gradient, *words.entropy_gradient):
+        assert np.isfinite(part).all()
 
 
-@pytest.mark.parametrize("which", [0, 1], ids=["log_prob", "entropy"])
 @pytest.mark.parametrize("name", CHOICES)
-def test_what_is_masked_has_gradient_zero_and_the_rest_the_finite_differences(name, which):
-    mask, params = np.array(MASKS[name], bool), case(name)[0][:3]
-    raw = np.asarray(HEADS[name](params, None, mask).mode())
+def test_what_is_masked_has_probability_exactly_zero(name):
+    head, (params, own, _) = HEADS[name], case(name)
+    logits = jax.jit(head)(params, own, MASKS[name]).logits
+    ours = np.exp(np.asarray(jax.nn.log_softmax(logits)))
+    for row in range(ROWS):
+        laws = plain_choices(head.sizes, params[row], MASKS[name][row])
+        for one, law in zip(ours[row], laws, strict=True):
+            padded = np.pad(law, (0, len(one) - len(law)))
+            np.testing.assert_array_equal(one == 0, padded == 0)
+            np.testing.assert_allclose(one, padded, rtol=1e-12)
 
-    def total(params):
-        return compiled(name)(params, None, mask, raw)[which].sum()
 
-    ours = np.asarray(jax.grad(total)(params))
-    assert_gradient(ours, finite_differences(lambda x: float(total(x)), params))
-    assert not ours[:2][~mask[:2]].any()
+@pytest.mark.parametrize("word", ["log_prob", "entropy"])
+@pytest.mark.parametrize("name", CHOICES)
+def test_masked_gradients_are_the_finite_differences_and_zero_where_masked(name, word):
+    ours = checked_gradient(name, word, *masked_case(name), MASKS[name])
+    some = np.arange(ROWS) % 3 < 2  # in the other rows something has nothing legal, so all is
+    assert not ours[some][~MASKS[name][some]].any()
 
 
 def test_masked_gradients_are_finite_in_float32_however_large_the_logits():
-    params = np.float32([[1e4, -1e4, 3, 0], [0, 0, 0, 0]])
-    mask = np.array([[0, 1, 1, 0], [0, 0, 0, 0]], bool)
-    raw = np.int32([2, 1])
-    for which in (0, 1):
-        gradient = jax.grad(lambda x, w=which: compiled("discrete")(x, None, mask, raw)[w].sum())
-        assert np.isfinite(gradient(params)).all()
+    params = np.float32([[1e4, -1e4, 3, 0]] * ROWS)
+    mask = np.array([[0, 1, 1, 0], [0, 0, 0, 0]] * 3, bool)
+    words = compiled("discrete")(params, np.zeros(0, np.float32), mask, np.int32([2, 1] * 3))
+    for part in (words.log_prob_gradient[0], words.entropy_gradient[0], words.entropy):
+        assert np.isfinite(part).all()
 
 
 # --- refusals ------------------------------------------------------------------------------------
@@ -176,6 +177,11 @@ def test_what_makes_no_sense_for_choices_is_refused_all_at_once():
 def test_numbers_have_no_mask():
     with pytest.raises(ValueError, match="Masks go with choices"):
         HEADS["gaussian"](np.zeros((2, 3)), np.zeros(3), np.ones((2, 3), bool))
+
+
+def test_scales_must_be_given():
+    with pytest.raises(ValueError, match=r"log-scales \[3\] are missing"):
+        HEADS["gaussian"](np.zeros((2, 3)))
 
 
 def test_heads_are_static():

@@ -11,9 +11,9 @@ from support.compare import assert_close
 from loopless.nets import recurrent
 from loopless.nets.recurrent import CORES, forget, unroll
 
-INPUTS, WIDTH, TIME, ENVS = 3, 5, 7, 4
+INPUTS, WIDTH, TIME, ENVS = 3, 5, 6, 4
 STARTS = np.zeros((TIME, ENVS), bool)
-STARTS[0, 0] = STARTS[3, 1] = STARTS[3, 2] = STARTS[4, 2] = STARTS[6, 3] = True
+STARTS[0, 0] = STARTS[3, 1] = STARTS[3, 2] = STARTS[4, 2] = STARTS[5, 3] = True
 
 
 @functools.cache

@@ -235,7 +235,8 @@ class GaussianHead:
         if mask is not None:
             raise ValueError("head: numbers have no mask; received one. Masks go with choices.")
         mean, log_std = jnp.split(params, 2, -1) if self.state_std else (params, own)
-        assert log_std is not None
+        if log_std is None:
+            raise ValueError(f"head: log-scales [{self.own}] are missing. Pass them as own.")
         law = Gaussian(mean, jnp.clip(log_std, -LARGEST_LOG_STD, LARGEST_LOG_STD))
         if not self.squash:
             return law
