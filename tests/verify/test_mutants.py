@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support import laplacian, policy_gradient, q_learning
+from support import avatarl, laplacian, policy_gradient, q_learning
 from support.compare import assert_all_close, assert_close
 
 import loopless as ll
@@ -12,7 +12,7 @@ from loopless.verify.estimators import ESTIMATORS
 from loopless.verify.mutants import MUTANTS
 
 SITUATIONS = situations()
-CHECKS = q_learning.CHECKS | policy_gradient.CHECKS | laplacian.CHECKS
+CHECKS = q_learning.CHECKS | policy_gradient.CHECKS | laplacian.CHECKS | avatarl.CHECKS
 
 
 def check_estimator(label, function):
@@ -77,7 +77,7 @@ def test_mutant_is_caught(mutant):
 
 @pytest.mark.parametrize("label", sorted({m.estimator for m in MUTANTS}))
 def test_the_kernel_passes_what_catches_its_mutants(label):
-    losses = q_learning.KERNELS | policy_gradient.KERNELS | laplacian.KERNELS
+    losses = q_learning.KERNELS | policy_gradient.KERNELS | laplacian.KERNELS | avatarl.KERNELS
     others = {"affine_scan": ll.affine_scan, "normalize": ll.normalize, **losses}
     check(label, others.get(label) or ESTIMATORS[label].kernel)
 
@@ -85,7 +85,7 @@ def test_the_kernel_passes_what_catches_its_mutants(label):
 @pytest.mark.parametrize("label", sorted({m.estimator for m in MUTANTS}))
 def test_the_twin_passes_what_catches_its_mutants(label):
     others = {"affine_scan": reference.affine_scan, "normalize": reference.normalize}
-    losses = q_learning.TWINS | policy_gradient.TWINS | laplacian.TWINS
+    losses = q_learning.TWINS | policy_gradient.TWINS | laplacian.TWINS | avatarl.TWINS
     twin = (others | losses).get(label)
     check(label, twin or ESTIMATORS[label].twin)
 

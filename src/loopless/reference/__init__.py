@@ -1,6 +1,6 @@
 """The loop twins of the kernels: plain Python, one element at a time, the truth to test by."""
 
-from loopless.reference import episodic, esper, laplacian, replay
+from loopless.reference import avatarl, episodic, esper, laplacian, replay
 from loopless.reference.normalize import normalize
 from loopless.reference.off_policy import retrace, vtrace
 from loopless.reference.policy_gradient import (
@@ -25,6 +25,7 @@ from loopless.reference.scan import affine_scan, affine_scan_gradients
 __all__ = [
     "affine_scan",
     "affine_scan_gradients",
+    "avatarl",
     "discounted_returns",
     "episodic",
     "esper",

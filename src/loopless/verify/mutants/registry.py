@@ -3,7 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loopless.verify.mutants import advantages, laplacian, others, policy_gradient, q_learning
+from loopless.verify.mutants import (
+    advantages,
+    avatarl,
+    laplacian,
+    others,
+    policy_gradient,
+    q_learning,
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,7 @@ MUTANTS: tuple[Mutant, ...] = (
             *q_learning.ALL,
             *policy_gradient.ALL,
             *laplacian.ALL,
+            *avatarl.ALL,
         )
     ),
 )

@@ -1,0 +1,149 @@
+"""Rows of logits on JAX arrays, in chunks of rows, and their derivative as a rule of reverse mode.
+
+The chunks are steps of one sequential loop, so that a chunk's rows are still in the cache when
+they are read again. The last chunk is moved back to end with the last row: what overlaps is
+computed twice, and nothing is padded. The gradient is computed in the backward pass, from the
+logits and a few numbers a row. Tests: `tests/arrays/test_vocabulary.py`.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from loopless.arrays import jax_top_k
+from loopless.arrays.vocabulary import Apart
+
+CHUNK = 1 << 20  # numbers of a chunk of rows
+
+
+def survey(logits, k: int, rate, floor: float) -> tuple[Any, ...]:
+    shape = logits.shape[:-1]
+    found = _by_chunks(partial(_survey, k, rate, floor), _flat(logits, len(shape)))
+    return tuple(x.reshape(*shape, *x.shape[1:]) for x in found)
+
+
+def _survey(k: int, rate, floor: float, x):
+    x = _wide(x)
+    peak, top = jax_top_k.top_k(x, k)
+    shifted = (x - peak[:, None]) * rate
+    e = jnp.exp(shifted)
+    total = e.sum(-1)
+    log_total = jnp.log(total)
+    if floor:
+        pi = e / total[:, None]
+        raised = pi + floor
+        entropy = -(pi * jnp.log(raised)).sum(-1)
+        return top, peak, log_total, entropy, (pi * pi / raised).sum(-1) - entropy
+    entropy = log_total - jnp.where(e > 0, e * shifted, 0).sum(-1) / total
+    return top, peak, log_total, entropy, -entropy
+
+
+def divergence(logits, slope: Apart):
+    axes = logits.ndim - 1
+    fields = [_flat(x, axes) for x in (logits, slope.others, *_columns(slope))]
+    return _by_chunks(partial(_divergence, slope.rate), *fields).reshape(logits.shape[:-1])
+
+
+def _divergence(rate, x, other, *row):
+    log_pi, log_q = _logs(rate, x, other, *row)
+    q = jnp.exp(log_q)
+    return jnp.where(q > 0, q * (log_q - log_pi), 0).sum(-1)
+
+
+def gradient(logits, slope, floor: float):
+    """The slope written out, in the logits' own dtype."""
+    axes = logits.ndim - 1
+    if isinstance(slope, Apart):
+        fields = (slope.others, *_columns(slope), slope.alpha, slope.counted)
+        one = partial(_apart, slope.rate)
+    else:
+        fields = slope[:-1]
+        one = partial(_slopes, slope.rate, floor)
+    fields = [None if x is None else _flat(x, axes) for x in (logits, *fields)]
+    return _by_chunks(one, *fields).reshape(logits.shape)
+
+
+def _slopes(rate, floor, x, peak, log_total, alpha, beta, tokens, less, counted):
+    log_pi = (_wide(x) - peak[:, None]) * rate - log_total[:, None]
+    pi = jnp.exp(log_pi)
+    if floor:
+        raised = pi + floor
+        h = jnp.log(raised) + pi / raised
+    else:
+        h = jnp.where(pi > 0, log_pi, 0)
+    out = pi * (alpha[:, None] + beta[:, None] * h)
+    if counted is not None:
+        out = jnp.where(counted[:, None], out, 0)
+    rows = jnp.arange(len(out))[:, None]
+    return out.at[rows, tokens].add(-less, mode="drop").astype(x.dtype)
+
+
+def _apart(rate, x, other, peak, log_total, other_peak, other_log_total, alpha, counted):
+    log_pi, log_q = _logs(rate, x, other, peak, log_total, other_peak, other_log_total)
+    out = alpha[:, None] * (jnp.exp(log_pi) - jnp.exp(log_q))
+    if counted is not None:
+        out = jnp.where(counted[:, None], out, 0)
+    return out.astype(x.dtype)
+
+
+def _columns(slope):
+    return slope.peak, slope.log_total, slope.other_peak, slope.other_log_total
+
+
+def _logs(rate, x, other, peak, log_total, other_peak, other_log_total):
+    log_pi = (_wide(x) - peak[:, None]) * rate - log_total[:, None]
+    other = other.astype(log_pi.dtype)
+    return log_pi, (other - other_peak[:, None]) * rate - other_log_total[:, None]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def sloped(floor, logits, loss, slope):
+    """`loss` with the derivative by `logits` that the slope tells; in reverse mode, once."""
+    return loss
+
+
+def _forward(floor, logits, loss, slope):
+    return loss, (logits, slope)
+
+
+def _backward(floor, saved, cotangent):
+    logits, slope = saved
+    names = [name for name in ("alpha", "beta", "less") if name in slope._fields]
+    slope = slope._replace(**{name: getattr(slope, name) * cotangent for name in names})
+    return gradient(logits, slope, floor), None, None
+
+
+sloped.defvjp(_forward, _backward)
+
+
+def _wide(x):
+    return x if x.dtype == jnp.float64 else x.astype(jnp.float32)
+
+
+def _flat(x, axes: int):
+    return x.reshape(-1, *x.shape[axes:])
+
+
+def _by_chunks(function, *fields):
+    """function(rows of the fields), for all rows [N, ...]; a field may be None."""
+    count, size = fields[0].shape
+    length = max(1, CHUNK // size)
+    if count <= length:
+        return function(*fields)
+
+    def cut(x, first):
+        return None if x is None else lax.dynamic_slice_in_dim(x, first, length)
+
+    def step(place, outs):
+        first = jnp.minimum(place * length, count - length)
+        found = function(*(cut(x, first) for x in fields))
+        return jax.tree.map(
+            lambda out, x: lax.dynamic_update_slice_in_dim(out, x, first, 0), outs, found
+        )
+
+    shapes = jax.eval_shape(lambda: function(*(cut(x, 0) for x in fields)))
+    outs = jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), shapes)
+    return lax.fori_loop(0, -(-count // length), step, outs)
