@@ -4,6 +4,7 @@ The loops' closed forms are checked by differences in `test_reference_policy_gra
 """
 
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.test_util
@@ -17,6 +18,7 @@ from support.q_learning import Elsewhere
 from torch.autograd import forward_ad
 
 import loopless as ll
+from loopless.kernels import policy_gradient as kernels
 from loopless.verify.policy_rows import (
     INPUTS,
     ROWS,
@@ -138,6 +140,19 @@ def test_rows_that_do_not_count_may_hold_anything(road, name, poison, value_clip
         np.testing.assert_array_equal(found[key], expected[key], err_msg=key)
         np.testing.assert_array_equal(found[key][~valid], 0.0, err_msg=key)
         assert found[key][valid].any()
+
+
+@every_loss
+def test_every_gradient_is_written_whatever_the_memory_held(name, monkeypatch):
+    def dirty(shape, dtype):
+        return np.full(shape, np.nan, dtype)
+
+    monkeypatch.setattr(kernels, "np", SimpleNamespace(empty=dirty))
+    valid = np.array([True, False, True, True, False, False])
+    data = padded(policy_rows((6,), 2), valid, np.nan)
+    found = gradients("torch", name, data)
+    for key, expected in gradients_of(name, data).items():
+        assert_close(found[key], expected)
 
 
 @every_road

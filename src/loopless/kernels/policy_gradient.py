@@ -29,7 +29,9 @@ from loopless.kernels import policy_gradient_arguments as arguments
 from loopless.kernels.policy_gradient_arguments import Numbers, Rows
 
 _BOOL = np.dtype(np.bool_)
-_NO_FLAGS, _NO_ROWS = np.empty(0, _BOOL), np.empty(0)  # stand for what is not given
+# What stands for arrays that are not given.
+_NO_FLAGS = np.empty(0, _BOOL)
+_NO_ROWS = {np.dtype(np.float32): np.empty(0, np.float32), np.dtype(np.float64): np.empty(0)}
 
 
 class PPOParts(NamedTuple):
@@ -141,7 +143,7 @@ def _bounded(limit, away, old_errors, value_clip):
 
 
 def _is_plain(errors, bounded, away, value_clip):
-    """Whether the larger error is the value's own; not if either comparison meets NaN."""
+    """Whether the value's own error counts; not if a comparison meets NaN, which then shows."""
     return (abs(away) <= value_clip) | (abs(bounded) <= abs(errors))
 
 
@@ -190,7 +192,7 @@ def _scalars(function, derivatives: bool, rows: Rows, numbers: Numbers):
 
 def _numpy_scalars(dtype, derivatives: bool, rows: Rows, numbers: Numbers):
     wide = NUMPY.wide(dtype)
-    most, none = arguments.MOST[wide], flat(_NO_ROWS, wide)
+    most, none = arguments.MOST[wide], _NO_ROWS[wide]
     old_log_probs, old_values, valid = rows.old_log_probs, rows.old_values, rows.valid
     clip, value_coefficient, entropy_coefficient, value_clip = numbers
     scalars = np.empty(6, wide)
@@ -293,8 +295,8 @@ def _error_rows(library: Library, derivatives, rows: Rows, numbers: Numbers, fix
         return errors, errors
     value_clip = _finite(library, numbers.value_clip, fixed, returns.dtype)
     old_values = fixed(rows.old_values)
-    away = kept(fixed(rows.values) - old_values)
-    bounded = _bounded(xp.clip, away, kept(old_values - returns), value_clip)
+    away = kept(fixed(rows.values) - old_values)  # 0 in padding, which therefore is plain
+    bounded = _bounded(xp.clip, away, old_values - returns, value_clip)
     plain = _is_plain(constant(library, errors), bounded, away, value_clip)
     slopes = xp.where(plain, errors, 0) if derivatives else None
     return xp.where(plain, errors, bounded), slopes
