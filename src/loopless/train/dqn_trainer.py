@@ -15,6 +15,7 @@ from loopless.train.dqn import build
 from loopless.train.dqn_compiled import Compiled
 from loopless.train.dqn_config import DQN
 from loopless.train.dqn_hosted import Hosted, judged_envs, policy_of
+from loopless.train.exports import described
 from loopless.train.playing import Player, is_hosted
 
 
@@ -42,31 +43,15 @@ def exported(
     with judged_envs(config, 1, 0) as envs:
         obs, actions = envs.obs_space, envs.actions
         net = build(config, obs, actions).rebuild(jnp.asarray(weights["online"]))
-    arrays = {}
-    for number, (weight, bias) in enumerate(plain_layers(net)):
-        arrays |= {f"layers/{number}/weight": weight, f"layers/{number}/bias": bias}
+    arrays, layers, start = described(plain_layers(net), net.images)
     card = {
         "env": config.env,
         "observation": {"shape": list(obs.shape), "dtype": obs.dtype},
         "actions": actions,
         "activation": config.activation,
-        "layers": len(arrays) // 2,
-        "use": "x is the observation, flat, as float32; a Discrete one as one-hot. "
-        "For each layer but the last: x = activation(x @ weight + bias). Last: values = "
-        "x @ weight + bias. The action is argmax(values), the first of equals, counted from the "
-        "start of the action space.",
+        **layers,
+        "use": start + "For each layer but the last: x = activation(x @ weight + bias). Last: "
+        "values = x @ weight + bias. The action is argmax(values), the first of equals, counted "
+        "from the start of the action space.",
     }
-    if net.images is not None:
-        for number, (kernel, bias) in enumerate(
-            zip(net.images.weights, net.images.biases, strict=True)
-        ):
-            arrays |= {f"conv/{number}/weight": np.asarray(kernel)}
-            arrays |= {f"conv/{number}/bias": np.asarray(bias)}
-        card["strides"] = list(net.images.strides)
-        card["use"] = (
-            "x is the image [height, width, channels] as float32, divided by 255 if it was bytes. "
-            "For each of conv: x = activation(convolution(x, weight) + bias), the weight being "
-            "[height, width, in, out], no padding, by its stride. Then x is flattened row by row. "
-            + card["use"].split("as one-hot. ", 1)[1]
-        )
     return arrays, card

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from loopless.envs import HostedEnvs
+from loopless.train.dqn_hosted import judged_envs
 from loopless.train.playing import Player, is_hosted
 from loopless.train.ppo import build
 from loopless.train.ppo_acting import policy_of
 from loopless.train.ppo_compiled import Compiled
 from loopless.train.ppo_config import PPO
+from loopless.train.ppo_export import described_policy
 from loopless.train.ppo_hosted import Hosted
 
 
@@ -32,3 +34,12 @@ class PPOPlayer(Player):
 
 def player(config: PPO, weights: Mapping[str, np.ndarray]) -> PPOPlayer:
     return PPOPlayer(config, weights)
+
+
+def exported(
+    config: PPO, weights: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays of a policy, and a card that says how to use them."""
+    with judged_envs(config, 1, 0) as envs:
+        algorithm = build(config, envs.obs_space, envs.action_space, envs.max_steps)
+    return described_policy(algorithm, weights)

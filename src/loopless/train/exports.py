@@ -1,0 +1,36 @@
+"""Networks as plain arrays and words: what the exports of all trainers have in common.
+
+Imports NumPy. Tests: `tests/train/test_commands_results.py`, `tests/train/test_ppo_export.py`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+FLAT = "x is the observation, flat, as float32; a Discrete one as one-hot. "
+PICTURE = (
+    "x is the image [height, width, channels] as float32, divided by 255 if it was bytes. "
+    "For each of conv: x = activation(convolution(x, weight) + bias), the weight being "
+    "[height, width, in, out], no padding, by its stride. Then x is flattened row by row. "
+)
+
+
+def described(
+    layers: Iterable[tuple[Any, Any]], images: Any
+) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
+    """The arrays of dense `layers` (weight, bias) behind the convolutions `images`, if any.
+
+    With them what a card says of these, and how an observation becomes the x that goes in.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for number, (weight, bias) in enumerate(layers):
+        arrays |= {f"layers/{number}/weight": np.asarray(weight)}
+        arrays |= {f"layers/{number}/bias": np.asarray(bias)}
+    card: dict[str, Any] = {"layers": len(arrays) // 2}
+    if images is None:
+        return arrays, card, FLAT
+    for number, (kernel, bias) in enumerate(zip(images.weights, images.biases, strict=True)):
+        arrays |= {f"conv/{number}/weight": np.asarray(kernel)}
+        arrays |= {f"conv/{number}/bias": np.asarray(bias)}
+    return arrays, card | {"strides": list(images.strides)}, PICTURE
