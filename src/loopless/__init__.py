@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from loopless.kernels.avatarl import avatarl_actions, avatarl_loss, avatarl_rewards
+    from loopless.kernels.avatarl_baselines import cross_entropy, distillation, soft_cross_entropy
     from loopless.kernels.laplacian import allo_loss, ggdo_loss
     from loopless.kernels.normalize import normalize
     from loopless.kernels.off_policy import retrace, vtrace
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "kernels.avatarl": ("avatarl_actions", "avatarl_loss", "avatarl_rewards"),
+    "kernels.avatarl_baselines": ("cross_entropy", "distillation", "soft_cross_entropy"),
     "kernels.laplacian": ("allo_loss", "ggdo_loss"),
     "kernels.normalize": ("normalize",),
     "kernels.off_policy": ("retrace", "vtrace"),
