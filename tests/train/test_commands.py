@@ -52,7 +52,7 @@ def test_a_config_file_trains_the_same_again(run, tmp_path):
         (["--config", "none.toml"], "there is no file none.toml"),
         (["--net", "conv"], "net=conv takes pictures"),
         (["--buffer-size", "2000000000"], "GB is free"),
-        (["--mode", "auto", "--env", "Acrobot-v1", "--seeds", "2"], "seeds is 2, which needs"),
+        (["--mode", "auto", "--env", "MountainCar-v0", "--seeds", "2"], "seeds is 2, which needs"),
         (["--mode", "auto", "--overlap", "--seeds", "2"], "overlap and vectorization are hosted"),
         (["--runs", "nowhere/at/all"], "there is no folder nowhere/at"),
         (["--run", "a/b"], "cannot be the name of a run"),

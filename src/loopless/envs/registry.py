@@ -11,6 +11,7 @@ from loopless.envs.grid_names import COMPILED
 from loopless.envs.refusals import EnvError, nearest
 
 _HOMES = {
+    "Acrobot-v1": ("acrobot", "Acrobot", {}),
     "CartPole-v1": ("cartpole", "CartPole", {}),
     "MountainCarContinuous-v0": ("mountain_car", "MountainCarContinuous", {}),
     "Pendulum-v1": ("pendulum", "Pendulum", {}),
