@@ -41,6 +41,8 @@ bench: setup ## the full benchmarks, as in the README
 	@$(BIN)/loopless bench q_learning --ablate --json benchmarks/results/q_learning.json
 	@$(BIN)/loopless bench training --json benchmarks/results/training.json
 	@$(BIN)/loopless bench learning --threads 2 --json benchmarks/results/learning.json
+	@$(BIN)/loopless bench ppo_training --json benchmarks/results/ppo_training.json
+	@$(BIN)/loopless bench ppo_learning --threads 2 --json benchmarks/results/ppo_learning.json
 	@$(BIN)/python -m loopless.bench.readme README.md benchmarks/RESULTS.md
 
 clean: ## remove what make made

@@ -61,7 +61,7 @@ def test_help_imports_no_array_library():
     ("arguments", "message"),
     [
         (("bench", "retruns"), "unknown suite 'retruns'. Did you mean 'returns'?"),
-        (("bench", "xyz"), "unknown suite 'xyz'. There are: returns, replay, q_learning, training, learning."),
+        (("bench", "xyz"), "unknown suite 'xyz'. There are: returns, replay, q_learning, training, learning, ppo_training, ppo_learning."),
         (("bench", "--threads", "0"), "--threads is 0"),
         (("bench", "--json", "."), "--json . is a folder"),
         (("bench", "--json", "taken/result.json"), "cannot make the folder"),

@@ -32,7 +32,8 @@ def bench(
     Answers are checked before anything is timed; exit code 1 means that ours were wrong.
 
     Args:
-        suite: What to measure: returns, replay, q_learning, training or learning.
+        suite: What to measure: returns, replay, q_learning, training, learning,
+            ppo_training or ppo_learning.
         quick: Fewer shapes and short budgets: about a minute.
         json: File for the result; if none is named, bench-results/SUITE.json.
         threads: Threads for every library, and cores to pin to.

@@ -32,7 +32,9 @@ class Options:
 Say = Callable[[str], None]
 Suite = Callable[[Options, Result, Say], None]
 
-SUITES = ("returns", "replay", "q_learning", "training", "learning")
+SUITES = (
+    "returns", "replay", "q_learning", "training", "learning", "ppo_training", "ppo_learning",
+)  # fmt: skip
 
 
 class UnknownSuite(ValueError):

@@ -6,7 +6,7 @@ import pytest
 
 from loopless.bench.learning import layout, suite
 from loopless.bench.learning.runs import Outcome, RunFailed
-from loopless.bench.learning.tasks import HOSTED_JOBS, QUICK, TASKS
+from loopless.bench.learning.tasks import MODES, QUICK, TASKS
 from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load
 from loopless.bench.suites import Options
@@ -32,7 +32,7 @@ class MadeUp:
                 self.seen.append(len(load(self.path).measurements))
 
 
-def trained(runs, tasks=TASKS, modes=True, json=None):
+def trained(runs, tasks=TASKS, modes=MODES, json=None):
     made, said = Result("learning", {"threads": 1}, MACHINE), []
     suite.train(runs, tasks, modes, Options(json=json), made, said.append)
     return made, said
@@ -47,18 +47,18 @@ def test_every_task_and_both_modes_get_a_row():
     assert said[-1].startswith(f"{runs}/{runs} ")
     assert said[1].endswith(TASKS[0].jobs[0].command)
     assert said[0] == f"learning: {runs} run(s), 1 at once"
-    assert len(HOSTED_JOBS) == 10
+    assert len(MODES.hosted) == 10
 
 
 def test_json_is_written_after_each_run(tmp_path):
     runs = MadeUp(tmp_path / "learning.json")
-    made, _ = trained(runs, TASKS[:2], False, runs.path)
+    made, _ = trained(runs, TASKS[:2], None, runs.path)
     assert runs.seen == [1] * 5 + [2] * 5
     assert load(runs.path) == made
 
 
 def test_a_failed_run_makes_the_suite_wrong_and_the_rest_goes_on():
-    made, said = trained(MadeUp(failing=[0]), TASKS[:2], False)
+    made, said = trained(MadeUp(failing=[0]), TASKS[:2], None)
     assert [row.status for row in made.measurements] == ["failed", "ok"]
     assert made.ours_is_wrong
     assert said[1] == "1/10 it failed"
@@ -98,6 +98,6 @@ def test_the_readme_has_a_line_a_task_its_command_and_every_target():
 
 @pytest.mark.parametrize("status", ["failed", "unavailable"])
 def test_the_readme_says_what_did_not_run(status):
-    made, _ = trained(MadeUp(), TASKS[:1], False)
+    made, _ = trained(MadeUp(), TASKS[:1], None)
     made.measurements = [replace(made.measurements[0], status=status, value=None, targets=())]
     assert f"| – | {status} | – |" in "\n".join(layout.rendered(made))

@@ -5,7 +5,7 @@ import pytest
 from loopless.bench.learning import promises
 from loopless.bench.learning.promises import COMPILED, HOSTED
 from loopless.bench.learning.runs import Outcome, RunFailed
-from loopless.bench.learning.tasks import COMPILED_JOB, HOSTED_JOBS, QUICK, Task
+from loopless.bench.learning.tasks import MODES, QUICK, Task
 
 CARTPOLE = Task("CartPole-v1", "DQN", "cartpole", 200, 475, mean=False, published=(100, 240))
 ACROBOT = Task("Acrobot-v1", "DQN", "acrobot", 200, -90, published=(200, -84))
@@ -77,9 +77,9 @@ def test_a_failed_run_fails_the_row():
 
 
 def modes(hosted, compiled, count=10):
-    done = {job: outcome(500.0, curve=[hosted] * 3) for job in HOSTED_JOBS[:count]}
-    done[COMPILED_JOB] = outcome(*[500.0] * 10, curve=[compiled] * 3)
-    return {found.contender: found for found in promises.mode_rows("case", done)}
+    done = {job: outcome(500.0, curve=[hosted] * 3) for job in MODES.hosted[:count]}
+    done[MODES.compiled] = outcome(*[500.0] * 10, curve=[compiled] * 3)
+    return {found.contender: found for found in promises.mode_rows(MODES, done)}
 
 
 @pytest.mark.parametrize(("compiled", "near"), [(109.0, True), (91.0, True), (111.0, False)])
@@ -92,7 +92,7 @@ def test_areas_of_the_modes_may_differ_by_a_tenth(compiled, near):
 
 def test_areas_are_not_judged_before_all_runs_have_ended():
     assert met(modes(100.0, 200.0, count=9)[COMPILED]) == []
-    assert promises.mode_rows("case", {}) == []
+    assert promises.mode_rows(MODES, {}) == []
 
 
 def test_an_area_is_a_mean_over_steps():

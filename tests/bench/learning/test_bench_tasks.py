@@ -3,8 +3,7 @@
 import pytest
 
 from loopless.bench.learning.tasks import (
-    COMPILED_JOB,
-    HOSTED_JOBS,
+    MODES,
     PRESETS,
     QUICK,
     ROOT,
@@ -39,14 +38,14 @@ def test_seeds_differ_and_nothing_else(task, monkeypatch):
 
 
 def test_the_modes_share_their_settings(monkeypatch):
-    hosted, compiled = (config_of(job, monkeypatch) for job in (HOSTED_JOBS[0], COMPILED_JOB))
+    hosted, compiled = (config_of(job, monkeypatch) for job in (MODES.hosted[0], MODES.compiled))
     assert (compiled.mode, compiled.seeds, hosted.mode) == ("compiled", 10, "hosted")
     assert (compiled.learning_rate, compiled.steps) == (hosted.learning_rate, hosted.steps)
-    assert set(TASKS[0].jobs) <= set(HOSTED_JOBS)
+    assert set(TASKS[0].jobs) <= set(MODES.hosted)
 
 
 def test_every_preset_is_used():
-    files = {path.stem for path in (ROOT / PRESETS).glob("*.toml")}
+    files = {path.stem for path in (ROOT / PRESETS / "dqn").glob("*.toml")}
     assert files == {task.preset for task in TASKS}
 
 

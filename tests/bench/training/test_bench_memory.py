@@ -56,7 +56,7 @@ def test_what_chunks_leave_behind_is_seen(monkeypatch, held, grown):
     from loopless.bench.training import ours
 
     class Slices:
-        def __init__(self, config):
+        def __init__(self, case, **changes):
             self.kept = []
 
         def __call__(self):

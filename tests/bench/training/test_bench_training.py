@@ -7,7 +7,7 @@ from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load, save
 from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
-from loopless.bench.training import layout, memory, ours, split, suite
+from loopless.bench.training import layout, memory, ours, sections, split, suite
 from loopless.bench.training.settings import Training
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=1)
@@ -18,9 +18,8 @@ SHARES = {"time_log": 0.01, "time_other": 0.01, "time_learn": 0.98}
 class Slices:
     """A run that takes no time."""
 
-    def __init__(self, config):
-        events = config.log_every // config.train_every
-        self.made = events * config.updates * config.repeats
+    def __init__(self, case, **changes):
+        self.made = case.gradient_steps
 
     def __call__(self):
         return self.made
@@ -31,7 +30,7 @@ def result():
     """Loops and what other processes measure have tests of their own."""
     patch = pytest.MonkeyPatch()
     patch.setattr(ours, "Slices", Slices)
-    patch.setattr(suite.os, "cpu_count", lambda: 1)
+    patch.setattr(sections.os, "cpu_count", lambda: 1)
     patch.setattr(memory, "measure", lambda what: 1e6 * len(what))
     patch.setattr(split, "measure", lambda mode, steps: dict(SHARES))
     made = Result("training", {"threads": 1}, MACHINE)

@@ -8,13 +8,15 @@ import pytest
 
 from loopless.bench.process import ONE_THREAD_FLAG, THREAD_VARIABLES
 from loopless.bench.training import worker
-from loopless.bench.training.settings import Training
+from loopless.bench.training.settings import PPOTraining, Training
 
 SMALL = Training(40, (6,), 8)
+ROLLOUTS = PPOTraining(32, (6,), envs=2, horizon=8, epochs=1, minibatches=2)
 
 
-def test_a_slice_is_made_there_and_counted_and_the_child_ends():
-    with worker.Worker(SMALL, {"mode": "hosted", "overlap": True}) as there:
+@pytest.mark.parametrize("case", [SMALL, ROLLOUTS], ids=lambda case: case.trainer)
+def test_a_slice_is_made_there_and_counted_and_the_child_ends(case):
+    with worker.Worker(case, {"mode": "hosted", "overlap": True}) as there:
         assert [there(), there()] == [4, 4]
         child = there._child
     assert child.returncode == 0

@@ -6,40 +6,55 @@ Imports `targets` and `tasks`. Tests: `tests/bench/learning/test_bench_learning_
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from loopless.bench.learning.runs import Outcome, RunFailed
-from loopless.bench.learning.tasks import COMPILED_JOB, ENOUGH, HOSTED_JOBS, SEEDS, Job, Task
-from loopless.bench.result import Measurement
+from loopless.bench.learning.tasks import Job, Modes, Task
+from loopless.bench.result import Measurement, Target
 from loopless.bench.targets import at_least, at_most, stated
 
 Outcomes = Mapping[Job, Outcome | RunFailed]
 HOSTED, COMPILED = "hosted", "compiled"
-MODES = 10.0  # per cent that the areas may differ by
+APART = 10.0  # per cent that the areas may differ by
 
 
 def row_of(task: Task, outcomes: Outcomes) -> Measurement | None:
     """A task's row from the jobs that have ended; None if none has."""
+    if task.missing:
+        row = _started("learning", task.label, task.agent)
+        return replace(row, status="unavailable", reason=f"No module named {task.needs!r}")
     row = _row("learning", task.label, task.agent, task.jobs, outcomes)
     if row is None or row.value is None:
         return row
     scores = row.details["final"]
-    if len(scores) < SEEDS:
+    if len(scores) < max(task.seeds, task.enough):
         return replace(row, targets=(stated(row.value, f"mean return of {len(scores)} run(s)"),))
-    reached = sum(score >= task.threshold for score in scores)
-    what = f"{ENOUGH} of {SEEDS} seeds at {task.threshold:g} or more"
-    targets = [at_least(ENOUGH, reached, what)]
-    if task.mean:
-        targets.append(at_least(task.threshold, row.value, f"{task.threshold:g} on average"))
+    return replace(row, targets=tuple(_targets(task, row)))
+
+
+def _targets(task: Task, row: Measurement) -> Iterator[Target]:
+    """What is asked of a row with all its seeds."""
+    scores, limit = row.details["final"], task.threshold
+    if limit is not None:
+        reached = sum(score >= limit for score in scores)
+        what = f"{task.enough} of {task.seeds} seeds at {limit:g} or more"
+        yield at_least(task.enough, reached, what)
+    if limit is not None and task.mean:
+        yield at_least(limit, row.value, f"{limit:g} on average")
+    if task.most is not None:
+        yield at_most(task.most, row.value, f"{task.most:g} on average")
     if task.published:
         steps, score = task.published
         there = row.value if steps == task.steps else at_step(row, steps)
-        what = f"{score:g} at {steps:,} steps, as published"
-        targets.append(at_least(score, there, what))
-    return replace(row, targets=tuple(targets))
+        if task.judged:
+            yield at_least(score, there, f"{score:g} at {steps:,} steps, as published")
+        else:
+            yield stated(there, f"mean return at {steps:,} steps; {score:g} is published")
+    elif limit is None and task.most is None:
+        yield stated(row.value, f"mean return of {len(scores)} seed(s)")
 
 
 def at_step(row: Measurement, steps: int) -> float | None:
@@ -50,11 +65,11 @@ def at_step(row: Measurement, steps: int) -> float | None:
     return statistics.fmean(float(np.interp(steps, at, x)) for x in row.details["curve_returns"])
 
 
-def mode_rows(case: str, outcomes: Outcomes) -> list[Measurement]:
+def mode_rows(modes: Modes, outcomes: Outcomes) -> list[Measurement]:
     """Mean areas under the learning curves of both modes, and by how much they differ."""
     rows = []
-    for name, jobs in ((HOSTED, HOSTED_JOBS), (COMPILED, (COMPILED_JOB,))):
-        row = _row("modes", case, name, jobs, outcomes)
+    for name, jobs in ((HOSTED, modes.hosted), (COMPILED, (modes.compiled,))):
+        row = _row("modes", modes.label, name, jobs, outcomes)
         if row is None:
             continue
         if row.value is not None:
@@ -63,16 +78,20 @@ def mode_rows(case: str, outcomes: Outcomes) -> list[Measurement]:
         rows.append(row)
     found = {row.contender: row for row in rows if row.value is not None}
     agents = [len(row.details["areas"]) for row in found.values()]
-    if agents != [len(HOSTED_JOBS)] * 2:
+    if agents != [len(modes.hosted)] * 2:
         return rows
     one, other = found[HOSTED].value or 0.0, found[COMPILED].value or 0.0
-    target = at_most(MODES, 100 * abs(one - other) / abs(one), f"{MODES:g} % from {HOSTED}")
+    target = at_most(APART, 100 * abs(one - other) / abs(one), f"{APART:g} % from {HOSTED}")
     return [replace(r, targets=(target,)) if r.contender == COMPILED else r for r in rows]
 
 
 def area(steps: Sequence[int], returns: Sequence[float]) -> float:
     """Under the curve, divided by its length: a mean return over training."""
     return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
+
+
+def _started(section: str, case: str, name: str) -> Measurement:
+    return Measurement(section, case, name, "loopless", "ours", unit="return")
 
 
 def _row(
@@ -83,7 +102,7 @@ def _row(
     failed = [one for one in ended if isinstance(one, RunFailed)]
     if not ended:
         return None
-    row = Measurement(section, case, name, "loopless", "ours", unit="return", note=jobs[0].command)
+    row = replace(_started(section, case, name), note=jobs[0].command)
     if failed:
         return replace(row, status="failed", reason="; ".join(map(str, failed)))
     final = [score for one in made for score in one.final]

@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 
-from loopless.bench.learning.tasks import EPISODES, PRESETS, ROOT, Job
+from loopless.bench.learning.tasks import EPISODES, ROOT, Job
 from loopless.bench.process import ONE_THREAD_FLAG, THREAD_VARIABLES
 
 
@@ -126,9 +126,9 @@ class Runs:
 
 def settings_of(job: Job) -> str:
     try:
-        return (ROOT / PRESETS / f"{job.preset}.toml").read_text(encoding="utf-8")
+        return (ROOT / job.path).read_text(encoding="utf-8")
     except OSError:
-        where = f"there is no {PRESETS / job.preset}.toml. Run this suite in a checkout"
+        where = f"there is no {job.path}. Run this suite in a checkout"
         raise RunFailed(f"{job.name}: {where}.") from None
 
 

@@ -12,48 +12,52 @@ from pathlib import Path
 from loopless.bench import machine
 from loopless.bench.learning import promises
 from loopless.bench.learning.runs import Outcome, RunFailed, Runs
-from loopless.bench.learning.tasks import (
-    COMPILED_JOB,
-    EPISODES,
-    HOSTED_JOBS,
-    QUICK,
-    RUNS,
-    TASKS,
-    Job,
-    Task,
-)
+from loopless.bench.learning.tasks import EPISODES, MODES, QUICK, RUNS, TASKS, Job, Modes, Task
 from loopless.bench.result import Result, save
 from loopless.bench.suites import Options, Say
 
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Train everything. Rows are renewed as runs end; Ctrl-C passes through."""
+    run_tasks(TASKS, MODES, QUICK, options, result, say)
+
+
+def run_tasks(
+    tasks: Sequence[Task], modes: Modes, quick: Task, options: Options, result: Result, say: Say
+) -> None:
+    """The tasks of one trainer and the comparison of its modes; or one short task."""
     result.settings |= {"episodes": EPISODES, "cores_for_a_run": 1}
     result.machine = machine.describe()
     commit = (result.machine["commit"] or {}).get("id", "installed")
-    runs = Runs(Path.cwd() / RUNS / commit[:9], options.threads, commit[:9])
+    folder = Path.cwd() / RUNS / result.suite / commit[:9]
+    runs = Runs(folder, options.threads, commit[:9])
     if options.quick:
-        train(runs, [QUICK], False, options, result, say)
+        train(runs, [quick], None, options, result, say)
     else:
-        train(runs, TASKS, True, options, result, say)
+        train(runs, tasks, modes, options, result, say)
 
 
 def train(
-    runs: Runs, tasks: Sequence[Task], modes: bool, options: Options, result: Result, say: Say
+    runs: Runs,
+    tasks: Sequence[Task],
+    modes: Modes | None,
+    options: Options,
+    result: Result,
+    say: Say,
 ) -> None:
-    """Make the runs of the tasks, and if asked for those that compare the modes.
+    """Make the runs of the tasks, and if there are any those that compare the modes.
 
     After each run the rows are made anew of all that have ended, and written.
     """
     jobs = [job for task in tasks for job in task.jobs]
-    jobs = dict.fromkeys([*jobs, *((*HOSTED_JOBS, COMPILED_JOB) if modes else ())])
+    jobs = dict.fromkeys([*jobs, *(modes.jobs if modes else ())])
     outcomes: dict[Job, Outcome | RunFailed] = {}
-    say(f"learning: {len(jobs)} run(s), {options.threads} at once")
+    say(f"{result.suite}: {len(jobs)} run(s), {options.threads} at once")
     for job, outcome in runs.outcomes(jobs):
         outcomes[job] = outcome
         say(f"{len(outcomes)}/{len(jobs)} {told(job, outcome)}")
         rows = [promises.row_of(task, outcomes) for task in tasks]
-        rows += promises.mode_rows(TASKS[0].label, outcomes) if modes else []
+        rows += promises.mode_rows(modes, outcomes) if modes else []
         result.measurements = [row for row in rows if row is not None]
         if options.json:
             save(result, options.json)

@@ -87,7 +87,7 @@ def _bare_torch() -> float:
 def _grown(mode: str) -> float:
     from loopless.bench.training.ours import Slices
 
-    slices = Slices(SLICE.config(mode=mode))
+    slices = Slices(SLICE, mode=mode)
     for _ in range(WARM):
         slices()
     before = resident_bytes()

@@ -1,8 +1,8 @@
-"""Our trainers, a chunk a call: `Hosted` and `Compiled` as `loopless train dqn` runs them.
+"""Our trainers, a chunk a call: hosted and compiled as `loopless train` runs them.
 
 A call is `advance`: environment, acting, storing, learning and the row of metrics; no file is
-written and nothing evaluated. Imports JAX and the trainer when prepared. Tests:
-`tests/bench/training/test_bench_loops.py`.
+written and nothing evaluated. The trainer is the case's. Imports it and JAX when prepared. Tests:
+`tests/bench/training/test_bench_loops.py`, `tests/bench/ppo_training/test_bench_ppo_loop.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contender import Call, Contender
-from loopless.bench.training.settings import Training
+from loopless.bench.training.settings import Slice
 from loopless.bench.training.worker import Worker
-from loopless.train.dqn_config import DQN
 
 HOSTED, COMPILED = "loopless, hosted", "loopless, compiled"
 SEEDS = 8
@@ -27,14 +26,14 @@ OVERLAPPED = "loopless, hosted, --overlap on two cores"
 class Slices:
     """A run past its warm-up: each call advances it by a chunk, and counts gradient steps."""
 
-    def __init__(self, config: DQN) -> None:
+    def __init__(self, case: Slice, **changes: Any) -> None:
         from loopless.runs.clock import Clock
-        from loopless.train.dqn_trainer import make
+        from loopless.train import registry
 
-        self.run, self.clock = make(config), Clock()
-        while self.run.event < self.run.schedule.silent:
-            self.run.advance(self.clock)
-        self()  # compiles
+        make = registry.trainer(case.trainer).make
+        self.run, self.clock = make(case.config(**changes)), Clock()
+        while not self():  # a chunk that learned has been compiled
+            pass
 
     def __call__(self) -> int:
         before = self._made()
@@ -46,14 +45,14 @@ class Slices:
         return int(np.max(self.run.learner.updates))
 
 
-def _sliced(case: Training, **changes: Any) -> Call:
-    return Call(Slices(case.config(**changes)), int)
+def _sliced(case: Slice, **changes: Any) -> Call:
+    return Call(Slices(case, **changes), int)
 
 
 def overlapped(stack: ExitStack) -> Contender:
     """In a process with two cores, which `stack` ends."""
 
-    def prepare(case: Training) -> Call:
+    def prepare(case: Slice) -> Call:
         worker = stack.enter_context(Worker(case, {"mode": "hosted", "overlap": True}))
         return Call(worker, int)
 

@@ -17,6 +17,7 @@ from loopless.bench.training.settings import (
     RULES,
     STARTS,
     TARGET_EVERY,
+    Slice,
     Training,
 )
 
@@ -40,13 +41,17 @@ def options(case: Training) -> dict[str, Any]:
     }
 
 
-def _sliced(model: Any, case: Training) -> Call:
-    model.learn(STARTS + case.every)  # the first gradient step, and its compilation, are over
+def sliced(model: Any, case: Slice, first: int, counted: int = 1) -> Call:
+    """Its `learn`, a slice a call, after the first `first` steps.
+
+    It counts once what is `counted` gradient steps.
+    """
+    model.learn(first)  # the first gradient step, and its compilation, are over
 
     def run() -> int:
         before = model._n_updates
         model.learn(case.steps, reset_num_timesteps=False)
-        return model._n_updates - before
+        return counted * (model._n_updates - before)
 
     return Call(run, int)
 
@@ -61,7 +66,7 @@ def baselines_model(case: Training) -> Any:
 
 
 def _baselines(case: Training) -> Call:
-    return _sliced(baselines_model(case), case)
+    return sliced(baselines_model(case), case, STARTS + case.every)
 
 
 def _sbx(case: Training) -> Call:
@@ -72,7 +77,7 @@ def _sbx(case: Training) -> Call:
     model = DQN(
         "MlpPolicy", policy_kwargs={"net_arch": [even_width(first, second)]}, **options(case)
     )
-    return _sliced(model, case)
+    return sliced(model, case, STARTS + case.every)
 
 
 CONTENDERS = (

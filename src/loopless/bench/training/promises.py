@@ -6,6 +6,7 @@ Imports `targets` and the names of contenders. Tests:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from loopless.bench.q_learning.peers import BASELINES, SBX
@@ -13,15 +14,17 @@ from loopless.bench.result import Measurement
 from loopless.bench.targets import Rows, as_fast, at_most, hang, ratio, speeds, stated
 from loopless.bench.training.loops import EAGER
 from loopless.bench.training.ours import COMPILED, HOSTED, OVERLAPPED, SEEDS, TOGETHER
-from loopless.bench.training.settings import Training
+from loopless.bench.training.settings import Slice
 
-FASTER = {HOSTED: 6.0, COMPILED: 18.0, OVERLAPPED: 14.0}
+Factors = Mapping[str, float | None]  # times as fast as either library; None: stated
+
+FASTER: Factors = {HOSTED: 6.0, COMPILED: 18.0, OVERLAPPED: 14.0}
 FOUNDING = 20.0
 GROWTH = 16.0  # kB a chunk
 OVERHEAD = 3.0  # per cent
 
 
-def as_rates(case: Training, rows: Rows) -> list[Measurement]:
+def as_rates(case: Slice, rows: Rows) -> list[Measurement]:
     """Steps a second, from the times of slices."""
 
     def rate(row: Measurement, seconds: float | None) -> float | None:
@@ -40,18 +43,22 @@ def as_rates(case: Training, rows: Rows) -> list[Measurement]:
     ]
 
 
-def judge_steps(case: Training, rows: Rows) -> list[Measurement]:
+def judge_steps(case: Slice, rows: Rows, factors: Factors = FASTER) -> list[Measurement]:
     rows = as_rates(case, rows)
     found = speeds(rows)
-    for name, factor in FASTER.items():
-        rows = hang(rows, name, as_fast(rows, name, {BASELINES: factor, SBX: factor}))
-        faster = ratio(found.get(name), found.get(EAGER))
-        rows = hang(rows, name, [stated(faster, f"× as fast as {EAGER}")])
+    for name, factor in factors.items():
+        beside = (EAGER,) if factor else (BASELINES, SBX, EAGER)
+        targets = as_fast(rows, name, dict.fromkeys((BASELINES, SBX), factor)) if factor else []
+        targets += [
+            stated(ratio(found.get(name), found.get(other)), f"× as fast as {other}")
+            for other in beside
+        ]
+        rows = hang(rows, name, targets)
     together = ratio(found.get(TOGETHER), found.get(COMPILED))
     return hang(rows, TOGETHER, [stated(together, f"× as fast as {SEEDS} runs in turn")])
 
 
-def judge_founding(case: Training, rows: Rows) -> list[Measurement]:
+def judge_founding(case: Slice, rows: Rows) -> list[Measurement]:
     rows = as_rates(case, rows)
     return hang(rows, HOSTED, as_fast(rows, HOSTED, {EAGER: FOUNDING}))
 

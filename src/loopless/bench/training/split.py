@@ -5,8 +5,6 @@ Imports NumPy. Tests: `tests/bench/training/test_bench_split.py`.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.training.settings import STARTS
-from loopless.bench.training.worker import unlimited
+from loopless.bench.training.worker import command
 
 OVERHEAD = ("time_log", "time_other")  # log, checkpoints, plots; and what no part claims
 
@@ -25,17 +23,10 @@ def measure(mode: str, steps: int) -> dict[str, float]:
     from loopless.runs.metrics import columns, read
 
     with tempfile.TemporaryDirectory() as folder:
-        script = "import os, sys; from loopless.bench.training.worker import use_cores; "
-        script += "use_cores(os.cpu_count()); from loopless.cli import main; sys.exit(main())"
-        command = [sys.executable, "-c", script, "train", "dqn", "--mode", mode]
+        words = ["train", "dqn", "--mode", mode, "--runs", folder, "--run", "split"]
         # Evaluations are no overhead, and the log does not tell them from the rest.
-        command += ["--steps", str(steps), "--learning-starts", str(STARTS), "--eval-every", "0"]
-        command += ["--runs", folder, "--run", "split"]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=1800, env=unlimited()
-        )
-        if done.returncode:
-            raise RuntimeError((done.stderr.strip().splitlines() or ["no output"])[-1])
+        words += ["--steps", str(steps), "--learning-starts", str(STARTS), "--eval-every", "0"]
+        command(words)
         return shares(columns(read(Path(folder) / "split" / "metrics.jsonl")))
 
 

@@ -6,21 +6,17 @@ Imports its contenders and promises, and the shared core. Tests:
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from subprocess import SubprocessError
-from typing import Any
 
 from loopless.bench import libraries
 from loopless.bench.contest import Contest
 from loopless.bench.q_learning.peers import BASELINES
-from loopless.bench.result import Measurement, Result
+from loopless.bench.result import Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.timing import Budget
 from loopless.bench.training import loops, memory, ours, peers, promises, settings, split
+from loopless.bench.training.sections import number, race
 from loopless.bench.training.settings import Training
 
 SLICE, QUICK_SLICE = Training(5_000), Training(1_000)
@@ -49,14 +45,8 @@ def run(options: Options, result: Result, say: Say) -> None:
 
 
 def measure_steps(case: Training, options: Options, contest: Contest) -> None:
-    """Steps a second, all on one core but the overlapped run."""
-    contenders = [*ours.CONTENDERS]
-    if options.peers:
-        contenders += [*peers.CONTENDERS, loops.CONTENDER]
-    with ExitStack() as stack:
-        if (os.cpu_count() or 1) > 1:
-            contenders.insert(1, ours.overlapped(stack))
-        contest.run("steps", case, contenders, partial(promises.judge_steps, case))
+    others = [*peers.CONTENDERS, loops.CONTENDER] if options.peers else []
+    race(case, others, partial(promises.judge_steps, case), contest)
 
 
 def measure_founding(case: Training, options: Options, contest: Contest) -> None:
@@ -68,7 +58,7 @@ def measure_memory(options: Options, contest: Contest) -> None:
     """Peaks of whole processes."""
     label = f"peak of {memory.STEPS:,} steps"
     rows = [
-        _row(contest, "memory", label, name, library, partial(memory.measure, what), "MB")
+        number(contest, "memory", label, name, library, partial(memory.measure, what), "MB")
         for name, library, what in (
             (ours.HOSTED, "loopless", "hosted"),
             (ours.COMPILED, "loopless", "compiled"),
@@ -87,7 +77,7 @@ def measure_growth(contest: Contest) -> None:
     label = f"memory left behind, {memory.COUNTED} chunks of {memory.SLICE.steps:,} steps"
     for name, what in ((ours.HOSTED, "hosted growth"), (ours.COMPILED, "compiled growth")):
         measure = partial(memory.measure, what)
-        row = _row(contest, "growth", label, name, "loopless", measure, "kB")
+        row = number(contest, "growth", label, name, "loopless", measure, "kB")
         contest.result.measurements.append(promises.judge_growth(row))
 
 
@@ -101,29 +91,6 @@ def measure_split(steps: int, contest: Contest) -> None:
             found |= split.measure(mode, steps)
             return split.overhead(found)
 
-        row = _row(contest, "split", label, name, "loopless", measure, "%")
+        row = number(contest, "split", label, name, "loopless", measure, "%")
         row = replace(row, details={"shares": found})
         contest.result.measurements.append(promises.judge_overhead(row))
-
-
-SCALES = {"MB": 1e-6, "kB": 1e-3, "%": 100.0}
-
-
-def _row(
-    contest: Contest,
-    section: str,
-    case: str,
-    name: str,
-    library: str,
-    measure: Callable[[], Any],
-    unit: str,
-) -> Measurement:
-    """The row of a number that another process measured."""
-    contest.say(f"{section}: {name}")
-    role = "ours" if library == "loopless" else "peer"
-    row = Measurement(section, case, name, library, role, unit=unit)
-    try:
-        return replace(row, value=SCALES[unit] * measure(), samples=1)
-    except (RuntimeError, OSError, ValueError, SubprocessError) as problem:
-        status = "unavailable" if "No module named" in str(problem) else "failed"
-        return replace(row, status=status, reason=str(problem))

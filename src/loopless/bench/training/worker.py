@@ -11,22 +11,23 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any
 
 from loopless.bench.process import ONE_THREAD_FLAG, THREAD_VARIABLES
-from loopless.bench.training.settings import Training
+from loopless.bench.training.settings import CASES, Slice
 
 CORES = 2
 PATIENCE_S = 30
 
 
 class Worker:
-    """`Training` in a child; a call is a slice there. Use it as a context, which ends the child."""
+    """A run in a child; a call is a slice there. Use it as a context, which ends the child."""
 
-    def __init__(self, case: Training, changes: dict[str, Any]) -> None:
+    def __init__(self, case: Slice, changes: dict[str, Any]) -> None:
         module = "loopless.bench.training.worker"
-        command = [sys.executable, "-m", module, json.dumps([asdict(case), changes])]
+        told = json.dumps([case.trainer, vars(case), changes])
+        command = [sys.executable, "-m", module, told]
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=unlimited()
         )
@@ -79,17 +80,28 @@ def use_cores(count: int) -> None:
         os.sched_setaffinity(0, range(os.cpu_count() or 1)[-count:])
 
 
+def command(words: Sequence[str], timeout_s: float = 1800) -> None:
+    """`loopless` with these words, on all cores. RuntimeError with its last line if it fails."""
+    script = "import os, sys; from loopless.bench.training.worker import use_cores; "
+    script += "use_cores(os.cpu_count()); from loopless.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        capture_output=True, text=True, timeout=timeout_s, env=unlimited(),
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no output"])[-1])
+
+
 def main(text: str) -> None:
     use_cores(CORES)
-    fields, changes = json.loads(text)
-    case = Training(**fields | {"hidden": tuple(fields["hidden"])})
-    config = case.config(**changes)
+    trainer, fields, changes = json.loads(text)
+    case = CASES[trainer](**fields | {"hidden": tuple(fields["hidden"])})
     from loopless.train import commands
 
-    commands.prepare(config)
+    commands.prepare(case.config(**changes))
     from loopless.bench.training.ours import Slices
 
-    slices = Slices(config)
+    slices = Slices(case, **changes)
     print(0, flush=True)
     for _ in sys.stdin:
         print(slices(), flush=True)

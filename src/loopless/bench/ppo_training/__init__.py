@@ -1,0 +1,1 @@
+"""The suite `ppo_training`: PPO against peers in steps a second, and how soon it solves."""
