@@ -11,9 +11,9 @@ from loopless.train import ppo_trainer
 
 
 class Run:
-    """A run that is solved in its third chunk, if it starts from its start."""
+    """A run that is solved from its third chunk on, and once before by luck."""
 
-    total = 500
+    total = 800
 
     def __init__(self, config):
         self.config, self.step, self.told = config, 0, []
@@ -30,7 +30,7 @@ class Run:
         self.told.append(self.step)
 
     def evaluate(self):
-        return {"eval_return": 480.0 if self.step >= 300 else 470.0}
+        return {"eval_return": 480.0 if self.step == 100 or self.step >= 300 else 470.0}
 
 
 @pytest.fixture
@@ -41,22 +41,22 @@ def made(monkeypatch):
 
 
 def test_a_run_is_compiled_and_then_begun_anew_until_it_is_solved(made):
-    assert 0 < solve.compiled_s(3) < 1
+    assert solve.compiled_s(3) > 0
     (run,) = made
-    assert run.told == [100, "restored", 100, 200, 300]
+    assert run.told == [100, "restored", *range(100, 800, 100)]
     assert (run.config.mode, run.config.seed, run.config.eval_episodes) == ("compiled", 3, 100)
     assert run.config.env == "CartPole-v1"
 
 
 def test_a_run_that_is_not_solved_is_an_error(made, monkeypatch):
     monkeypatch.setattr(solve, "SOLVED", 490.0)
-    with pytest.raises(RuntimeError, match="seed 1 was not solved in 500 steps"):
+    with pytest.raises(RuntimeError, match="seed 1 was not solved in 800 steps"):
         solve.compiled_s(1)
 
 
 def test_a_real_run_starts_anew(monkeypatch):
     monkeypatch.setattr(solve, "SOLVED", 1.0)
-    small = {"steps": 64, "envs": 2, "horizon": 8, "hidden": (6,), "log_every": 16}
+    small = {"steps": 128, "envs": 2, "horizon": 8, "hidden": (6,), "log_every": 16}
     assert solve.compiled_s(0, **small) > 0
 
 

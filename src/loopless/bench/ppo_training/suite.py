@@ -57,7 +57,8 @@ def measure_solve(contest: Contest) -> None:
         seconds.extend(solve.compiled_s(seed) for seed in range(SEEDS))
         return max(seconds)
 
-    label = f"a mean of {solve.SOLVED:g} over {solve.EPISODES} episodes, compiled before"
+    label = f"a mean of {solve.SOLVED:g} over {solve.EPISODES} episodes, {solve.IN_A_ROW} times "
+    label += "in a row, compiled before"
     row = number(contest, "solve", label, COMPILED, "loopless", slowest, "s")
     contest.result.measurements.append(promises.judge_compiled(row, seconds))
     label = "the whole command, all cores, imports and compilation included"
