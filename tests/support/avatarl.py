@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 
@@ -57,6 +58,8 @@ class Road:
             value, stats = loss(first)
             return Result(float(value), _floats(stats), None)
         if self.backend is JAX:
+            if kernel is avatarl_loss:  # one program for calls with and without a mask
+                options.setdefault("mask", jnp.ones(rest[-1].shape, bool))
             (value, stats), gradient = jax.value_and_grad(loss, has_aux=True)(first)
             return Result(float(value), _floats(stats), JAX.numpy(gradient))
         first.requires_grad_()

@@ -122,10 +122,16 @@ def _top(row, values, tokens, maxima):
     """
     k, count, held = values.size, row.size, 0
     if count < BLOCKED:
-        for token in range(count):
+        for token in range(count):  # in order, so that of equals the first stands first
             x = row[token]
             if held < k or x > values[k - 1]:
-                held = _insert(values, tokens, held, x, token)
+                place = held if held < k else k - 1
+                held += held < k
+                while place > 0 and values[place - 1] < x:
+                    values[place] = values[place - 1]
+                    tokens[place] = tokens[place - 1]
+                    place -= 1
+                values[place], tokens[place] = x, token
         return
     _maxima_of_blocks(row, maxima)
     blocks = (count + TILE - 1) // TILE * LANES

@@ -79,7 +79,7 @@ def survey(library: Library, logits, k: int, rate, floor: float, counted, refuse
         found, wrong = numpy_vocabulary.survey(seen[0], k, rate, floor, seen[1])
         if wrong >= 0:
             raise refuse(np.unravel_index(wrong, tuple(logits.shape[:-1])))
-        return Survey._make(_back(library, x) for x in found)
+        return Survey._make(back(library, x) for x in found)
     if library.name == "torch":
         from loopless.arrays import torch_vocabulary as rows
     else:
@@ -91,7 +91,7 @@ def divergence(library: Library, logits, slope: Apart):
     """Σ q (log q − log π) of each row [...]."""
     seen = host(library, logits, *slope)
     if seen is not None:
-        return _back(library, numpy_vocabulary.divergence(seen[0], slope._make(seen[1:])))
+        return back(library, numpy_vocabulary.divergence(seen[0], slope._make(seen[1:])))
     if library.name == "torch":
         from loopless.arrays import torch_vocabulary as rows
     else:
@@ -132,8 +132,11 @@ def host_gradient(logits, slope, floor: float):
     seen = None if library is None else host(library, logits, *slope)
     if library is None or seen is None:
         return None
-    return _back(library, numpy_vocabulary.gradient(seen[0], slope._make(seen[1:]), floor))
+    return back(library, numpy_vocabulary.gradient(seen[0], slope._make(seen[1:]), floor))
 
 
-def _back(library: Library, x):
-    return x if library is NUMPY else library.xp.from_numpy(x)
+def back(library: Library, x):
+    """What `host` showed, or what was made of it, as the library's own; numbers as they are."""
+    if library is NUMPY or not isinstance(x, np.ndarray | np.generic):
+        return x
+    return library.xp.from_numpy(np.asarray(x))

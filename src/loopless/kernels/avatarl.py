@@ -19,6 +19,7 @@ import numpy as np
 from loopless.arrays import scan, vocabulary
 from loopless.arrays.actions import constant
 from loopless.arrays.library import NUMPY
+from loopless.kernels import avatarl_host
 from loopless.kernels import avatarl_targets as targets_of
 from loopless.kernels.avatarl_arguments import Call
 from loopless.kernels.avatarl_targets import TINY, Numbers
@@ -137,16 +138,20 @@ def avatarl_rewards(
 def _rewards(library, refusals, variant, critic, actions, present, counted, numbers):
     critic = constant(library, critic)
     seen = vocabulary.survey(library, critic, 1, 1.0, 0.0, counted, refusals.critic)
-    log_mentor = logs_of(vocabulary.picked(library, critic, actions, seen.peak.dtype), seen, 1.0)
+    xp = library.xp
+    log_mentor = logs_of(library, critic, actions, seen, 1.0, seen.peak.dtype)
+    present = xp.moveaxis(present, -1, 0)
     found = targets_of.rewards(library, variant, log_mentor, present, numbers)
-    return found if counted is None else library.xp.where(counted[..., None], found, 0)
+    return xp.moveaxis(found if counted is None else xp.where(counted, found, 0), 0, -1)
 
 
 def _actions(library, refusals, k, student, critic, gold, counted):
     student, critic = constant(library, student), constant(library, critic)
     of_student = vocabulary.survey(library, student, k, 1.0, 0.0, counted, refusals.student)
     of_critic = vocabulary.survey(library, critic, k, 1.0, 0.0, counted, refusals.critic)
-    return targets_of.actions(library, gold, of_student.top, of_critic.top)
+    actions, present = targets_of.actions(library, gold, of_student.top, of_critic.top)
+    moveaxis = library.xp.moveaxis
+    return moveaxis(actions, 0, -1), moveaxis(present, 0, -1)
 
 
 def _loss(library, refusals, variant, k, student, critic, gold, counted, numbers: Numbers, beta):
@@ -157,32 +162,38 @@ def _loss(library, refusals, variant, k, student, critic, gold, counted, numbers
     rate = 1 / (1 + beta) if variant in ("subset", "full") else 1.0
     of_student = vocabulary.survey(library, z, k, rate, floor, counted, refusals.student)
     of_critic = vocabulary.survey(library, critic, k, 1.0, 0.0, counted, refusals.critic)
+    arrays, surveys = (z, critic, gold, counted), (of_student, of_critic)
+    found = avatarl_host.loss(library, variant, rate, beta, floor, arrays, numbers, surveys)
+    if found is not None:
+        loss, stats, slope = found
+        return vocabulary.sloped(library, loss, student, slope, floor), stats
     actions, present = targets_of.actions(library, gold, of_student.top, of_critic.top)
-    log_mentor = logs_of(vocabulary.picked(library, critic, actions, wide), of_critic, 1.0)
+    tokens = xp.moveaxis(actions, 0, -1)
+    log_mentor = logs_of(library, critic, tokens, of_critic, 1.0, wide)
     rewards = targets_of.rewards(library, variant, log_mentor, present, numbers)
-    n = library.cast(present.sum(-1), wide)
+    n = library.cast(present.sum(0), wide)
     divisor = xp.ones_like(n) if variant == "fixed" else n + TINY
-    log_pi = logs_of(vocabulary.picked(library, z, actions, wide), of_student, rate)
+    log_pi = logs_of(library, z, tokens, of_student, rate, wide)
     logs, factor, bonus = log_pi, None, beta if variant in ("fixed", "original") else 0.0
     if variant == "original":
         pi = xp.exp(log_pi)
         logs, factor = xp.log(pi + FLOOR), pi / (pi + FLOOR)
-    total = rewards.sum(-1)
-    gained = xp.where(rewards > 0, rewards * logs, 0).sum(-1)
-    shares = rewards / xp.where(total > 0, total, 1)[..., None]
-    divergence = xp.where(shares > 0, shares * (xp.log(shares) - logs), 0).sum(-1)
+    total = rewards.sum(0)
+    gained = xp.where(rewards > 0, rewards * logs, 0).sum(0)
+    shares = rewards / xp.where(total > 0, total, 1)
+    divergence = xp.where(shares > 0, shares * (xp.log(shares) - logs), 0).sum(0)
     # The derivative, (π_j W − R_j)/(n τ) + β π_j (h_j − Σ π h), by its two numbers a row.
     pushed = rewards if factor is None else rewards * factor
-    alpha = pushed.sum(-1) * rate / divisor - bonus * library.cast(of_student.mean, wide)
-    less = pushed * (rate / divisor)[..., None]
+    alpha = pushed.sum(0) * rate / divisor - bonus * library.cast(of_student.mean, wide)
+    less = pushed * (rate / divisor)
     if variant == "subset":  # seen over the vocabulary, but learned over the actions alone
         gained, less = _subset(library, log_pi, present, rewards, total, divisor, rate)
         alpha = xp.zeros_like(total)
     losses = -gained / divisor - bonus * library.cast(of_student.entropy, wide)
     stats = {
-        "gold_reward": rewards[..., 0],
-        "gold_rewarded": library.cast(rewards[..., 0] > 0, wide),
-        "kept": library.cast((rewards > 0).sum(-1), wide),
+        "gold_reward": rewards[0],
+        "gold_rewarded": library.cast(rewards[0] > 0, wide),
+        "kept": library.cast((rewards > 0).sum(0), wide),
         "actions": n,
         "kl": divergence,
         "entropy": library.cast(of_student.entropy, wide),
@@ -195,8 +206,8 @@ def _loss(library, refusals, variant, k, student, critic, gold, counted, numbers
         of_student.log_total,
         library.cast(each(alpha), dtype),
         library.cast(each(bonus + xp.zeros_like(alpha)), dtype),
-        actions,
-        library.cast(each(less), dtype),
+        tokens,
+        library.cast(xp.moveaxis(each(less), 0, -1), dtype),
         counted,
         rate,
     )
@@ -207,11 +218,11 @@ def _subset(library, log_pi, present, rewards, total, divisor, rate):
     """Σ R log q, and the derivative at each action: q = softmax on the actions alone."""
     xp = library.xp
     inside = xp.where(present, log_pi, -xp.inf)
-    peak = xp.amax(inside, -1)[..., None]
-    log_q = log_pi - peak - xp.log(xp.exp(inside - peak).sum(-1))[..., None]
-    gained = xp.where(rewards > 0, rewards * log_q, 0).sum(-1)
-    pushed = xp.where(present, total[..., None] * xp.exp(log_q), 0)
-    return gained, (rewards - pushed) * (rate / divisor)[..., None]
+    peak = xp.amax(inside, 0)
+    log_q = log_pi - peak - xp.log(xp.exp(inside - peak).sum(0))
+    gained = xp.where(rewards > 0, rewards * log_q, 0).sum(0)
+    pushed = xp.where(present, total * xp.exp(log_q), 0)
+    return gained, (rewards - pushed) * (rate / divisor)
 
 
 def program(library, function, static: int):
@@ -228,13 +239,13 @@ def averaging(library, counted, like):
         return (lambda x: x / count), (lambda x: x.sum() / count)
     count = targets_of.library_max(library, library.cast(counted.sum(), like.dtype), 1.0)
 
-    def each(x):
-        here = counted if x.ndim == counted.ndim else counted[..., None]
-        return xp.where(here, x, 0) / count
+    def kept(x):
+        return xp.where(counted, x, 0)
 
-    return each, lambda x: each(x).sum()
+    return (lambda x: kept(x) / count), (lambda x: kept(x).sum() / count)
 
 
-def logs_of(logits, seen, rate):
-    """log π of picked logits [..., w] of surveyed rows."""
-    return (logits - seen.peak[..., None]) * rate - seen.log_total[..., None]
+def logs_of(library, logits, tokens, seen, rate, dtype):
+    """log π [w, ...] of tokens [..., w], the rows of logits being surveyed."""
+    picked = library.xp.moveaxis(vocabulary.picked(library, logits, tokens, dtype), -1, 0)
+    return (picked - seen.peak) * rate - seen.log_total

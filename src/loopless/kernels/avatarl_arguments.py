@@ -92,7 +92,7 @@ class Call:
         return x
 
     def numbers(self, reality, critic, smoothing, scale, clamp) -> Numbers:
-        """The method's numbers, typed; weights as numbers or [..., 1]."""
+        """The method's numbers, typed."""
         if isinstance(critic, str):
             self._try(checks.choice, self.function, "critic_weight", critic, (CONFIDENCE,))
             reality = critic = None
@@ -222,7 +222,7 @@ class Call:
             self.problems.append(
                 ValueError(f"{name} holds {seen[0][~(seen[0] >= 0)][0]}; weights are at least 0.")
             )
-        return x[..., None]
+        return x
 
     def _some_weight(self, reality, critic) -> None:
         if isinstance(reality, NUMBER) and isinstance(critic, NUMBER) and reality == critic == 0:

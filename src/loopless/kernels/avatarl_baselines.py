@@ -63,21 +63,23 @@ def _soft(library, refusals, logits, tokens, weights, counted):
     z = constant(library, logits)
     seen = vocabulary.survey(library, z, 1, 1.0, 0.0, counted, refusals.student)
     wide = seen.peak.dtype
-    logs = logs_of(vocabulary.picked(library, z, tokens, wide), seen, 1.0)
-    weights = xp.ones_like(logs) if weights is None else constant(library, weights)
-    weights = library.cast(weights, wide)
+    logs = logs_of(library, z, tokens, seen, 1.0, wide)
+    if weights is None:
+        weights = xp.ones_like(logs)
+    else:
+        weights = library.cast(xp.moveaxis(constant(library, weights), -1, 0), wide)
     each, mean = averaging(library, counted, seen.peak)
     slope = vocabulary.Slope(
         seen.peak,
         seen.log_total,
-        each(weights.sum(-1)),
+        each(weights.sum(0)),
         xp.zeros_like(seen.peak),
         tokens,
-        each(weights),
+        xp.moveaxis(each(weights), 0, -1),
         counted,
         1.0,
     )
-    loss = mean(-xp.where(weights == 0, 0, weights * logs).sum(-1))
+    loss = mean(-xp.where(weights == 0, 0, weights * logs).sum(0))
     return vocabulary.sloped(library, loss, logits, slope)
 
 

@@ -1,7 +1,8 @@
 """What AvataRL makes of two experts: the action sets, and what each action in them is worth.
 
-Everything here is [..., w] with w = 2k + 1 actions, gold first, in the caller's library. Products
-of experts are sums of logarithms. Imports `arrays` only. Loop twin: `reference.avatarl`. Tests:
+Everything here is [w, ...] with w = 2k + 1 actions, gold first, in the caller's library: actions
+stand before positions, so that sums over them go elementwise over the positions. Products of
+experts are sums of logarithms. Imports `arrays` only. Loop twin: `reference.avatarl`. Tests:
 `tests/kernels/test_avatarl_*.py`.
 """
 
@@ -14,7 +15,7 @@ TINY = 1e-8  # in the divisions of the published code
 
 
 class Numbers(NamedTuple):
-    """The method's numbers; the weights are numbers or [..., 1], None if confidence sets them."""
+    """The method's numbers; the weights are numbers or [...], None if confidence sets them."""
 
     reality_weight: Any
     critic_weight: Any
@@ -26,35 +27,36 @@ class Numbers(NamedTuple):
 def actions(library: Library, gold, student_top, critic_top) -> tuple[Any, Any]:
     """Gold, the student's and the critic's best, and where each stands for the first time.
 
-    Neither top-k holds a token twice, so that only the two are compared, and gold with both.
+    The tops are [..., k] as surveyed, the results [w, ...]. Neither top-k holds a token twice, so that only the two are compared, and gold with both.
     """
     xp = library.xp
-    gold = gold[..., None]
-    found = xp.concatenate([gold, student_top, critic_top], -1)
+    gold = gold[None]
+    student_top, critic_top = xp.moveaxis(student_top, -1, 0), xp.moveaxis(critic_top, -1, 0)
+    found = xp.concatenate([gold, student_top, critic_top], 0)
     of_student = student_top != gold
-    again = (critic_top[..., :, None] == student_top[..., None, :]).any(-1)
+    again = (critic_top[:, None] == student_top[None]).any(1)
     of_critic = (critic_top != gold) & ~again
-    return found, xp.concatenate([gold == gold, of_student, of_critic], -1)
+    return found, xp.concatenate([gold == gold, of_student, of_critic], 0)
 
 
 def rewards(library: Library, variant: str, log_mentor, present, numbers: Numbers) -> Any:
     """Each action's reward, and in "fixed" its share of the target; 0 where not present."""
     xp = library.xp
     wide = log_mentor.dtype
-    n = library.cast(present.sum(-1)[..., None], wide)
+    n = library.cast(present.sum(0), wide)
     log_u = _products(library, variant, log_mentor, present, n, numbers)
     if variant == "fixed":
         # The largest is 1 and kept, and gold is raised to it: also where all products are 0.
-        u = xp.exp(log_u - _finite(xp, _largest(library, log_u)))
-        kept = xp.where(u * n >= u.sum(-1)[..., None], u, 0)
-        kept = xp.concatenate([xp.ones_like(kept[..., :1]), kept[..., 1:]], -1)
-        return kept / kept.sum(-1)[..., None]
+        u = xp.exp(log_u - _finite(xp, xp.amax(log_u, 0)))
+        kept = xp.where(u * n >= u.sum(0), u, 0)
+        kept = xp.concatenate([xp.ones_like(kept[:1]), kept[1:]], 0)
+        return kept / kept.sum(0)
     u = xp.exp(log_u)
-    total = u.sum(-1)[..., None]
+    total = u.sum(0)
     p = u / (total + TINY)
     # The published threshold: the mean of the products, where the mean of p would be 1/n.
     scaled = xp.where(present & (p > total / (n + TINY)), numbers.reward_scale * p, 0)
-    largest = _largest(library, scaled)
+    largest = xp.amax(scaled, 0)
     clamped = scaled * (numbers.reward_clamp / (largest + TINY))
     return xp.where(largest > numbers.reward_clamp, clamped, scaled)
 
@@ -63,12 +65,11 @@ def _products(library: Library, variant, log_mentor, present, n, numbers: Number
     """log(r^w_r · m^w_m) of reality r and mentor m, −inf where not present; 0⁰ is 1."""
     xp = library.xp
     smoothing = numbers.label_smoothing
-    gold, others = log_mentor[..., :1], log_mentor[..., 1:]
-    on_gold = xp.zeros_like(gold) + xp.log(1 - smoothing)
+    on_gold = xp.zeros_like(n) + xp.log(1 - smoothing)
     if variant == "original":
         on_gold = xp.where(n == 1, 0, on_gold)
-    on_others = xp.log(smoothing / library_max(library, n - 1, 1)) + xp.zeros_like(others)
-    log_reality = xp.concatenate([on_gold, on_others], -1)
+    on_others = xp.log(smoothing / library_max(library, n - 1, 1)) + xp.zeros_like(log_mentor[1:])
+    log_reality = xp.concatenate([on_gold[None], on_others], 0)
     reality_weight, critic_weight = numbers.reality_weight, numbers.critic_weight
     if critic_weight is None:
         critic_weight = confidence(library, log_mentor, present, n)
@@ -81,10 +82,10 @@ def confidence(library: Library, log_mentor, present, n):
     """1 − H/log n of the mentor renormalised on the actions; 1 where there is one action."""
     xp = library.xp
     log_m = xp.where(present, log_mentor, -xp.inf)
-    log_m = log_m - _finite(xp, _largest(library, log_m))
+    log_m = log_m - _finite(xp, xp.amax(log_m, 0))
     m = xp.exp(log_m)
-    total = m.sum(-1)[..., None]
-    entropy = xp.log(total) - xp.where(m > 0, m * log_m, 0).sum(-1)[..., None] / total
+    total = m.sum(0)
+    entropy = xp.log(total) - xp.where(m > 0, m * log_m, 0).sum(0) / total
     return xp.where(n == 1, 1, 1 - entropy / xp.log(library_max(library, n, 2)))
 
 
@@ -95,10 +96,6 @@ def _weighted(xp, weight, x):
 def library_max(library: Library, x, least: float):
     """max(x, least)."""
     return library.xp.where(x < least, least, x)
-
-
-def _largest(library: Library, x):
-    return library.xp.amax(x, -1)[..., None]
 
 
 def _finite(xp, x):

@@ -1,0 +1,108 @@
+"""The engines over rows of logits: every way to the k largest, exponentials, chunks."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from numba import njit
+
+from loopless.arrays import jax_top_k, numba_vocabulary, numpy_vocabulary
+
+
+def rows(kind: str, shape, seed=0) -> np.ndarray:
+    x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    if kind == "ties":
+        return np.round(x)
+    if kind == "equal":
+        return np.zeros_like(x)
+    if kind == "forbidden":  # more than half of them, so that they are among the largest
+        return np.where(np.arange(shape[-1]) % 9 < 8, -np.inf, x).astype(np.float32)
+    return x
+
+
+KINDS = ("plain", "ties", "equal", "forbidden")
+ENGINES = {
+    name: jax.jit(partial(getattr(jax_top_k, name), k=3))
+    for name in ("selected", "inserted", "in_blocks")
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@every_kind
+@pytest.mark.parametrize("engine", ENGINES)
+def test_jax_engines_agree_with_the_librarys_top_k(engine, kind):
+    x = jnp.asarray(rows(kind, (5, 150)))
+    value, tokens = ENGINES[engine](x)
+    values, expected = lax.top_k(x, 3)
+    np.testing.assert_array_equal(tokens, expected)
+    np.testing.assert_array_equal(value, values[:, 0])
+
+
+def test_jax_sorts_for_many():
+    x = jnp.asarray(rows("ties", (2, 100)))
+    np.testing.assert_array_equal(jax_top_k.top_k(x, 40)[1], lax.top_k(x, 40)[1])
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("size", "k"), [(1, 1), (65, 16), (1023, 5), (1024, 5), (4096, 3), (4161, 70), (9001, 4)]
+)
+def test_numba_takes_the_largest_and_of_equals_the_first(kind, size, k):
+    x = rows(kind, (3, size))
+    x[:, -1] = 1.0  # not all of a row may be forbidden
+    (top, peak, *_), wrong = numpy_vocabulary.survey(x, k, 1.0, 0.0, None)
+    assert wrong == -1
+    expected = np.argsort(-x, -1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(top, expected)
+    np.testing.assert_array_equal(peak, x.max(-1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_numba_sums_are_those_of_numpy(dtype, rate):
+    x = (30 * np.random.default_rng(1).standard_normal((4, 3001))).astype(dtype)
+    (_, _, log_total, entropy, mean), _ = numpy_vocabulary.survey(x, 1, rate, 0.0, None)
+    shifted = (x.astype(float) - x.max(-1, keepdims=True)) * rate
+    total = np.log(np.exp(shifted).sum(-1))
+    log_pi = shifted - total[:, None]
+    tolerance = 1e-12 if dtype == np.float64 else 1e-6
+    np.testing.assert_allclose(log_total, total, atol=tolerance)
+    np.testing.assert_allclose(entropy, -(np.exp(log_pi) * log_pi).sum(-1), atol=10 * tolerance)
+    np.testing.assert_array_equal(mean, -entropy)
+
+
+def test_the_polynomial_is_within_two_units_of_the_last_place():
+    @njit
+    def each(x, out):
+        for i in range(x.size):
+            out[i] = numba_vocabulary.exp(x[i])
+
+    x = np.append(np.linspace(-87, 0, 100_001), [-0.0, -1e-30]).astype(np.float32)
+    out = np.empty_like(x)
+    each(x, out)
+    exact = np.exp(x.astype(float))
+    assert np.max(np.abs(out - exact) / exact) < 2 * 2.0**-24 * 1.5
+    each(np.full(3, -np.inf, np.float32), out[:3])
+    assert not out[:3].any()
+
+
+@pytest.mark.parametrize("kind", ["sliced", "half", "read-only", "turned"])
+def test_pieces_hold_every_row_once_in_order(kind, monkeypatch):
+    monkeypatch.setattr(numpy_vocabulary, "CHUNK", 20)
+    x = np.arange(4 * 3 * 5, dtype=np.float32).reshape(4, 3, 5)
+    x = {
+        "sliced": x[1:, :-1],
+        "half": x.astype(np.float16),
+        "read-only": np.frombuffer(x.tobytes(), np.float32).reshape(x.shape),
+        "turned": x[::-1],
+    }[kind]
+    pieces = list(numpy_vocabulary._pieces(x, np.dtype(np.float32)))
+    assert (len(pieces) == 1) == (kind == "sliced")
+    found = [memory[s : s + 5] for _, memory, starts in pieces for s in starts]
+    np.testing.assert_array_equal(found, x.reshape(-1, 5))
+    assert [i for rows, _, _ in pieces for i in range(rows.start, rows.stop)] == list(
+        range(len(found))
+    )
