@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-EXTRAS := torch,jax,train,box2d,tensorboard,peers,dev
+EXTRAS := torch,jax,train,box2d,tensorboard,text,peers,dev
 
 .PHONY: setup demo test lint bench clean help
 

@@ -251,7 +251,7 @@ def policy_of(algorithm: Algorithm, weights: Any, seed: int) -> Any:
     return (_DevicePolicy if images else _MLPPolicy)(algorithm, weights, seed)
 
 
-def judged_envs(config: DQN, envs: int, seed: int) -> HostedEnvs:
+def judged_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
     """Environments in which a policy is judged: in this process, but for ids that others have."""
     kind = "envpool" if config.vectorization == "envpool" else "sync"
     return HostedEnvs(config.env, envs, seed=seed, vectorization=kind)
