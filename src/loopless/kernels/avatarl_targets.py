@@ -27,7 +27,8 @@ class Numbers(NamedTuple):
 def actions(library: Library, gold, student_top, critic_top) -> tuple[Any, Any]:
     """Gold, the student's and the critic's best, and where each stands for the first time.
 
-    The tops are [..., k] as surveyed, the results [w, ...]. Neither top-k holds a token twice, so that only the two are compared, and gold with both.
+    The tops are [..., k] as surveyed, the results [w, ...]. Neither top-k holds a token twice, so
+    that only the two are compared, and gold with both.
     """
     xp = library.xp
     gold = gold[None]
