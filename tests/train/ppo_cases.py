@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete
-from loopless.nets.layers import as_vector
 from loopless.train import ppo
 from loopless.train.ppo import Algorithm, Learner, Rollout, build
 from loopless.train.ppo_config import PPO
+from loopless.train.statistics import Statistics
 
 OBS = Box((3,))
 CHOICE, NUMBERS, CHOICES = Discrete(3), Box((2,), low=-1.0, high=1.0), MultiDiscrete((2, 3))
@@ -34,16 +34,24 @@ def algorithm_of(config: PPO, actions=CHOICE, dtype: str = "float64", max_steps=
     algorithm = build(config, OBS, actions, max_steps)
     if dtype == "float32":
         return algorithm
-    net = ppo._network(config, OBS, algorithm.head, jax.random.key(0))
-    net = jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, net)
-    return replace(algorithm, rebuild=as_vector(net)[1])
+
+    def wide(key):
+        net = ppo._network(config, OBS, algorithm.head, key)
+        return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, net)
+
+    return replace(algorithm, rebuild=ppo._rebuild(wide))
 
 
 def learner_of(algorithm: Algorithm, dtype: str = "float64", seed: int = 0) -> Learner:
     """A learner whose weights are large enough to matter."""
-    learner = algorithm.init(jax.random.key(seed))
+    shapes = jax.eval_shape(algorithm.init, jax.random.key(0))
     rng = np.random.default_rng(seed)
-    weights = jnp.asarray(rng.normal(size=learner.weights.size) / 2, dtype)
+    weights = jnp.asarray(rng.normal(size=shapes.weights.size) / 2, dtype)
+    learner = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), shapes)
+    if learner.obs is not None:
+        learner = learner._replace(obs=Statistics.none(algorithm.obs.shape))
+    if learner.returns is not None:
+        learner = learner._replace(returns=Statistics.none())
     return learner._replace(weights=weights, moments=algorithm.optimizer.init(weights))
 
 

@@ -24,7 +24,6 @@ TINY = PPO(
     learning_rate=0.01,
 )  # fmt: skip
 KINDS = {
-    "choices": {},
     "normalised": {"normalize_obs": True, "normalize_rewards": True},
     "overlapped": {"overlap": True},
     "recurrent": {"core": "gru", "core_width": 4, "env": "loopless/Memory-v0"},

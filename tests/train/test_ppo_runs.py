@@ -1,12 +1,16 @@
-"""Compiled runs of PPO: the same bytes killed or not; one program, nothing compiled twice."""
+"""Compiled runs of PPO: the same bytes killed or not; one program; what commands do with them."""
 
+import json
 import logging
+import shutil
 from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
-from run_results import checkpoint_files, events, resume, rows, train, trainer_of
+from PIL import Image
+from run_results import checkpoint_files, command, events, resume, rows, train, trainer_of
+from safetensors.numpy import load_file
 from test_dqn_program import calls_of_programs
 
 from loopless.runs.checkpoint import Checkpoints
@@ -25,7 +29,7 @@ TINY = PPO(
 KINDS = {
     "normalised": {},
     "recurrent, two seeds": {
-        "core": "gru", "core_width": 4, "seeds": 2, "normalize_obs": False, "target_kl": 0.01,
+        "core": "gru", "core_width": 4, "seeds": 2, "normalize_rewards": False, "target_kl": 0.01,
     },
 }  # fmt: skip
 
@@ -63,12 +67,14 @@ def test_rows_tell_what_a_run_does(whole):
     assert [row["step"] for row in found if row["kind"] == "eval"] == [64, 128, 192, 256, 320]
 
 
-def test_statistics_are_saved_with_the_weights_and_play_by_them(tmp_path):
-    path = train(tmp_path, TINY, "normalised")
+def test_statistics_are_saved_with_the_weights_and_play_by_them(whole):
+    config, path = whole
     arrays = Checkpoints(path).load("best", kind="weights").arrays
-    (acting,) = agents_of(arrays, 1)
+    acting = agents_of(arrays, config.seeds)[-1]
     assert acting.keys() == {"online", "obs_mean", "obs_variance"}
     assert np.abs(acting["obs_mean"]).max() > 0
+    if config.core != "none":
+        return
     player = registry.trainer("ppo").player(TINY, acting)
     envs = type("Envs", (), {})()
     trainer = trainer_of(TINY)
@@ -120,3 +126,34 @@ def test_a_chunk_does_not_call_back_into_python(trainer):
     assert "while" in text
     for word in ("callback", "infeed", "outfeed", "send(", "recv(", "host_compute"):
         assert word not in text.lower(), word
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("commands")
+def test_each_agent_plays_is_recorded_and_exported(whole, tmp_path, capsys):
+    config, path = whole
+    found = []
+    for agent in range(config.seeds):
+        film, file = tmp_path / f"{agent}.gif", tmp_path / f"{agent}.safetensors"
+        assert command("play", path, "--episodes", 3, "--agent", agent, "--record", film) == 0
+        assert "over 3 episodes" in capsys.readouterr().out
+        with Image.open(film) as image:
+            assert image.size == (320, 64)
+        assert command("export", path, "--agent", agent, "--output", file) == 0
+        card = json.loads(file.with_suffix(".json").read_text())
+        assert (card["trainer"], card["layers"], card["actions"]) == ("ppo", 2, 2)
+        assert "obs_mean" in card["use"]
+        found.append(load_file(file)["obs_mean"])
+    assert len({array.tobytes() for array in found}) == config.seeds
+    assert command("play", path, "--agent", config.seeds) == 2
+    assert f"agent is {config.seeds}; this run has agents 0 to" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("commands")
+def test_a_run_trains_on_when_it_is_resumed_for_longer(whole, tmp_path, capsys):
+    copy = shutil.copytree(whole[1], tmp_path / "copy")
+    assert command("resume", copy, "--steps", 352) == 0
+    last = json.loads((copy / "metrics.jsonl").read_text().splitlines()[-2])
+    assert last["step"] == 352

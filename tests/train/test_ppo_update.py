@@ -182,9 +182,6 @@ def test_the_rest_of_a_rollout_is_left_out_beyond_the_target():
     learner, _ = learned(algorithm, rollout_of())
     assert 0 < int(learner.updates) < 6
     assert int(learner.updates) + int(learner.stopped) == 6
-    longer = algorithm_of(small(target_kl=1e-3, epochs=3))
-    again, _ = learned(longer, rollout_of())
-    assert int(again.stopped) > int(learner.stopped)
 
 
 @pytest.mark.parametrize(("on_nan", "skipped"), [("stop", 6), ("skip", 6)])

@@ -33,16 +33,11 @@ def trained(env, config):
     world = autoreset(env, config.envs)
     algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
     run = CompiledRun(algorithm, world)
-    key, rollouts = jax.random.key(config.seed), jnp.int32(config.steps // config.rows)
-
-    @quick
-    def whole(key):
-        carry, _ = run.chunk(run.init(key), key, jnp.int32(0), rollouts)
-        late = run.chunk(carry, key, rollouts, jnp.int32(4))[1][0]
-        return carry, late.total_return / late.ended
-
-    carry, score = whole(key)
-    return algorithm, carry, float(score)
+    key, rollouts = jax.random.key(config.seed), np.int32(config.steps // config.rows)
+    chunk = quick(run.chunk)
+    carry, _ = chunk(quick(run.init)(key), key, np.int32(0), rollouts)
+    _, (late, _) = chunk(carry, key, rollouts, np.int32(4))
+    return algorithm, carry, float(late.total_return / late.ended)
 
 
 def a_time_limit_is_no_end():
@@ -156,12 +151,17 @@ def test_a_window_goes_on_where_the_last_one_ended():
         world = autoreset(env, 2)
         algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
         carry, found, key = quick(CompiledRun(algorithm, world).init)(KEY), [], jax.random.key(1)
-        noise = algorithm.head.noise(key, (12, 2))
+        noise = np.asarray(algorithm.head.noise(key, (12, 2)))
+
+        @quick
+        def collect(noise, number, carry):
+            own = replace(algorithm, head=_Fixed(algorithm.head, noise))
+            carry, rollout, _ = CompiledRun(own, world).collect(KEY, number, key, carry)
+            return carry, rollout
+
         for window in range(windows):
             part = noise[window * horizon : (window + 1) * horizon]
-            own = replace(algorithm, head=_Fixed(algorithm.head, part))
-            once = quick(CompiledRun(own, world).collect)
-            carry, rollout, _ = once(KEY, jnp.int32(window), key, carry)
+            carry, rollout = collect(part, np.int32(window), carry)
             found.append(rollout)
         names = ("action", "reward", "terminated")
         return [np.concatenate([getattr(part, name) for part in found]) for name in names]

@@ -1,6 +1,6 @@
 """PPO as the commands see it: make a run, play a policy, export it.
 
-Imports the rest of PPO. Tests: `tests/train/test_ppo_commands.py`.
+Imports the rest of PPO. Tests: `tests/train/test_ppo_runs.py`.
 """
 
 from collections.abc import Mapping
