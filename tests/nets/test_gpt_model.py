@@ -99,7 +99,7 @@ GRADIENT = jax.jit(jax.value_and_grad(loss))
 
 
 def test_checkpointing_changes_neither_value_nor_gradient():
-    plain = in_float64(tiny())
+    plain = in_float64(tiny(checkpoint=False))
     value, gradient = GRADIENT(plain, TOKENS)
     other = with_options(plain, checkpoint=True)
     again, anew = GRADIENT(other, TOKENS)
@@ -107,12 +107,17 @@ def test_checkpointing_changes_neither_value_nor_gradient():
     for ours, theirs in zip(jax.tree.leaves(anew), jax.tree.leaves(gradient), strict=True):
         assert_close(ours, theirs)
         assert np.abs(theirs).max() > 1e-9
-    assert "remat" in str(jax.make_jaxpr(jax.grad(loss))(other, TOKENS))
+
+
+@pytest.mark.parametrize(("checkpoint", "anew"), [(None, True), (True, True), (False, False)])
+def test_blocks_are_computed_anew_if_told_or_on_the_cpu(checkpoint, anew):
+    program = str(jax.make_jaxpr(loss)(tiny(checkpoint=checkpoint), TOKENS))
+    assert ("checkpoint" in program or "remat" in program) == anew
 
 
 def test_gradients_are_those_of_finite_differences():
-    model = in_float64(tiny(1))
-    direction = in_float64(tiny(2))
+    model = in_float64(tiny(1, checkpoint=True))
+    direction = in_float64(tiny(2, checkpoint=True))
     step = 1e-6
     ahead, _ = GRADIENT(jax.tree.map(lambda x, d: x + step * d, model, direction), TOKENS)
     behind, _ = GRADIENT(jax.tree.map(lambda x, d: x - step * d, model, direction), TOKENS)
@@ -137,7 +142,7 @@ def test_bfloat16_rounds_the_factors_and_nothing_else():
 
 
 def test_large_logits_do_not_overflow_attention():
-    model = in_float64(tiny())
+    model = in_float64(tiny(checkpoint=True))
     loud = eqx.tree_at(lambda m: m.blocks.qkv.weight, model, model.blocks.qkv.weight * 1e6)
     value, gradient = GRADIENT(loud, TOKENS)
     assert np.isfinite(value)

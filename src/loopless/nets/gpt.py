@@ -17,7 +17,8 @@ the parameters they have at this vocabulary and block:
     250M       16     16   1024       50304   1024  254,101,504
 
 124M is the smallest published GPT-2. Imports JAX and Equinox. Sampling: `gpt_sampling`; published
-weights: `gpt_weights`. Compared with a loop in NumPy in `tests/nets/test_gpt_model.py`.
+weights: `gpt_weights`. Tests: `tests/nets/test_gpt_model.py`; compared with plain loops in
+`tests/nets/test_gpt_weights.py`.
 """
 
 from typing import Any, NamedTuple
@@ -106,7 +107,9 @@ class GPT(eqx.Module):
 
     Parameters are float32. `compute="bfloat16"` makes all matrix products of it, summed in
     float32; normalisation, softmax and logits stay float32. With `checkpoint`, the gradient
-    computes each block anew instead of keeping what is inside it.
+    computes each block anew instead of keeping what is inside it: a third more arithmetic, a
+    fifth of the memory. None does so on the CPU, where that is the faster way too (1.2 to 1.8
+    times, from 0.2M to 30M), since what is kept no longer fits into the caches.
     """
 
     tokens: jax.Array
@@ -116,7 +119,7 @@ class GPT(eqx.Module):
     heads: int = eqx.field(static=True)
     gelu: str = eqx.field(static=True)
     compute: str | None = eqx.field(static=True)
-    checkpoint: bool = eqx.field(static=True)
+    checkpoint: bool | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class GPT(eqx.Module):
         *,
         gelu: str = "exact",
         compute: str | None = None,
-        checkpoint: bool = False,
+        checkpoint: bool | None = None,
     ) -> None:
         layers, heads, width = shape_of(vocabulary, block, size, gelu, compute)
         keys = iter(jax.random.split(key, 6))
@@ -190,7 +193,9 @@ class GPT(eqx.Module):
             x = block.rest(x, attend(q, k, v, mask, self.compute), self.gelu, self.compute)
             return x, (k, v) if keep else None
 
-        body = jax.checkpoint(layer) if self.checkpoint else layer
+        anew = jax.default_backend() == "cpu" if self.checkpoint is None else self.checkpoint
+        # The gradient of a scan needs no barrier against common subexpressions.
+        body = jax.checkpoint(layer, prevent_cse=False) if anew else layer
         return jax.lax.scan(body, self.tokens[tokens] + self.positions[:time], self.blocks)
 
     def logits(self, x: jax.Array) -> jax.Array:

@@ -37,7 +37,7 @@ _GELUS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "exact"}
 
 
 def read_gpt2(
-    path, *, heads: int | None = None, compute: str | None = None, checkpoint: bool = False
+    path, *, heads: int | None = None, compute: str | None = None, checkpoint: bool | None = None
 ) -> GPT:
     """The model in a GPT-2-format safetensors file, in float32.
 
