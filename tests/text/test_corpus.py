@@ -37,9 +37,16 @@ def test_what_is_no_text_is_skipped_and_said(tmp_path):
     assert corpus.about()["skipped"] == corpus.skipped
 
 
-def test_with_no_path_it_is_the_standard_library_without_tests(tmp_path, monkeypatch):
+def test_with_no_path_it_is_the_code_of_the_standard_library(tmp_path, monkeypatch):
     kept = ["ast.py", "json/decoder.py", "json/tool.py"]
-    for name in [*kept, "test/a.py", "json/tests/b.py", "site-packages/c.py", "readme.txt"]:
+    for name in [
+        *kept,
+        "test/a.py",
+        "json/tests/b.py",
+        "site-packages/c.py",
+        "encodings/d.py",
+        "e.txt",
+    ]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("pass\n")
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})

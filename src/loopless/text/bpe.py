@@ -21,7 +21,7 @@ class BPETokenizer(Tokenizer):
     """Learnt pieces of one or more bytes, and `end`.
 
     Every text comes back as it was, but for lone surrogates (no text has them), which come back
-    as U+FFFD.
+    as "?".
     """
 
     kind = "bpe"

@@ -1,8 +1,9 @@
 """The texts that a language model is trained on: a file, a folder, or what every machine has.
 
-With no path, the corpus is the source of Python's own standard library, without its tests. Files
-come in the order of their names, so that two machines with the same files agree on all that
-follows; size and SHA-256 say whether they do. Imports the standard library only.
+With no path, the corpus is the source of Python's own standard library, without its tests and its
+tables of codecs and help pages. Files come in the order of their names, so that two machines with
+the same files agree on all that follows; size and SHA-256 say whether they do. Imports the
+standard library only.
 Tests: `tests/text/test_corpus.py`.
 """
 
@@ -14,8 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Not the library, or not code to learn from: tests hold generated tables and broken files.
-_NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
+# Not the library, or no code that someone wrote: tests, and two packages of generated tables.
+_NOT_LIBRARY = {
+    "site-packages", "dist-packages", "__pycache__",
+    "test", "tests", "idle_test",
+    "encodings", "pydoc_data",
+}  # fmt: skip
 
 
 class Document(NamedTuple):

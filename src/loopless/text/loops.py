@@ -56,7 +56,7 @@ def window_starts(
 
 def ngram_log_probability(
     tokens: Sequence[int], vocabulary: int, context: Sequence[int], token: int,
-    *, order: int = 3, alpha: float = 4.0, delta: float = 1.0,
+    *, order: int = 3, alpha: float = 16.0, delta: float = 1.0,
 ) -> float:  # fmt: skip
     """log p(token | the last order − 1 of `context`), from counts in `tokens`."""
     p = (Counter(tokens)[token] + delta) / (len(tokens) + delta * vocabulary)

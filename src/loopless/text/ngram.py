@@ -28,7 +28,7 @@ class NgramModel:
     """Probabilities of the next token given the last `order` − 1: a trigram model by default."""
 
     def __init__(
-        self, tokens, vocabulary: int, *, order: int = 3, alpha: float = 4.0, delta: float = 1.0
+        self, tokens, vocabulary: int, *, order: int = 3, alpha: float = 16.0, delta: float = 1.0
     ) -> None:
         tokens = np.asarray(tokens)
         problems = []
