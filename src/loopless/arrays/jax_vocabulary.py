@@ -37,8 +37,15 @@ def _survey(k: int, rate, floor: float, x):
         raised = pi + floor
         entropy = -(pi * jnp.log(raised)).sum(-1)
         return top, peak, log_total, entropy, (pi * pi / raised).sum(-1) - entropy
-    entropy = log_total - jnp.where(e > 0, e * shifted, 0).sum(-1) / total
+    entropy = log_total - (e * _above_nothing(shifted)).sum(-1) / total
     return top, peak, log_total, entropy, -entropy
+
+
+def picked(logits, tokens):
+    """logits[..., tokens], NaN where there is no such token."""
+    size = logits.shape[-1]
+    tokens = jnp.where((tokens < 0) | (tokens >= size), size, tokens)  # indexing would wrap −1
+    return jnp.take_along_axis(logits, tokens, -1, mode="fill")
 
 
 def divergence(logits, slope: Apart):
@@ -63,8 +70,9 @@ def gradient(logits, slope, floor: float):
         fields = slope[:-1]
         one = partial(_slopes, slope.rate, floor)
     fields = [None if x is None else _flat(x, axes) for x in (logits, *fields)]
-    # Written in one pass, as it is but for half precision: there a float32 copy would come between.
-    found = one(*fields) if logits.dtype.itemsize > 2 else _by_chunks(one, *fields)
+    # One pass where XLA needs nothing in between; half precision and a floor it would write out.
+    at_once = logits.dtype.itemsize > 2 and not floor and not isinstance(slope, Apart)
+    found = one(*fields) if at_once else _by_chunks(one, *fields)
     return found.reshape(logits.shape)
 
 
@@ -75,7 +83,7 @@ def _slopes(rate, floor, x, peak, log_total, alpha, beta, tokens, less, counted)
         raised = pi + floor
         h = jnp.log(raised) + pi / raised
     else:
-        h = jnp.where(pi > 0, log_pi, 0)
+        h = _above_nothing(log_pi)
     out = pi * (alpha[:, None] + beta[:, None] * h)
     if counted is not None:
         out = jnp.where(counted[:, None], out, 0)
@@ -121,6 +129,14 @@ def _backward(floor, saved, cotangent):
 sloped.defvjp(_forward, _backward)
 
 
+def _above_nothing(x):
+    """Logarithms cut where e to them is 0: 0 times minus infinity is not 0.
+
+    Asked of e to them instead, XLA would keep those in memory for the answer.
+    """
+    return jnp.maximum(x, -750.0 if x.dtype == jnp.float64 else -104.0)
+
+
 def _wide(x):
     return x if x.dtype == jnp.float64 else x.astype(jnp.float32)
 
@@ -138,16 +154,16 @@ def _by_chunks(function, *fields):
     chunks = -(-count // length)
     length = -(-count // chunks)  # even, so that next to nothing overlaps
 
-    def cut(x, first):
-        return None if x is None else lax.dynamic_slice_in_dim(x, first, length)
+    def rows(first):
+        cut = (None if x is None else lax.dynamic_slice_in_dim(x, first, length) for x in fields)
+        return function(*cut)
 
     def step(place, outs):
         first = jnp.minimum(place * length, count - length)
-        found = function(*(cut(x, first) for x in fields))
         return jax.tree.map(
-            lambda out, x: lax.dynamic_update_slice_in_dim(out, x, first, 0), outs, found
+            lambda out, x: lax.dynamic_update_slice_in_dim(out, x, first, 0), outs, rows(first)
         )
 
-    shapes = jax.eval_shape(lambda: function(*(cut(x, 0) for x in fields)))
+    shapes = jax.eval_shape(rows, 0)
     outs = jax.tree.map(lambda x: jnp.zeros((count, *x.shape[1:]), x.dtype), shapes)
     return lax.fori_loop(0, chunks, step, outs)

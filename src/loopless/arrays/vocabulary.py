@@ -105,10 +105,9 @@ def picked(library: Library, logits, tokens, dtype):
         return np.take_along_axis(logits, tokens, -1).astype(dtype, copy=False)
     if library.name == "torch":
         return logits.gather(-1, tokens).to(dtype)
-    xp = library.xp
-    size = logits.shape[-1]
-    tokens = xp.where((tokens < 0) | (tokens >= size), size, tokens)  # indexing would wrap −1
-    return xp.take_along_axis(logits, tokens, -1, mode="fill").astype(dtype)
+    from loopless.arrays import jax_vocabulary
+
+    return jax_vocabulary.picked(logits, tokens).astype(dtype)
 
 
 def sloped(library: Library, loss, logits, slope, floor: float = 0.0):
