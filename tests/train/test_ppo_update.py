@@ -186,7 +186,7 @@ def test_the_rest_of_a_rollout_is_left_out_beyond_the_target():
 
 @pytest.mark.parametrize(("on_nan", "skipped"), [("stop", 6), ("skip", 6)])
 def test_an_update_that_is_not_finite_changes_nothing(on_nan, skipped):
-    algorithm = algorithm_of(small(on_nan=on_nan))
+    algorithm = algorithm_of(small(on_nan=on_nan, normalize_obs=True))
     rollout = rollout_of()
     rollout.reward[0] = np.inf
     start = learner_of(algorithm)
@@ -195,6 +195,9 @@ def test_an_update_that_is_not_finite_changes_nothing(on_nan, skipped):
     assert int(learner.skipped) == skipped
     assert int(learner.updates) == 0
     assert bool(learner.failed) == (on_nan == "stop")
+    after, _ = learned(algorithm, rollout_of(), learner)
+    frozen = jax.tree.map(np.array_equal, after, learner)
+    assert all(jax.tree.leaves(frozen)) == (on_nan == "stop")
 
 
 def test_a_shuffle_is_a_permutation_and_all_are_as_likely():

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from loopless.envs import EnvError, HostedEnvs, compiled_ids
+from loopless.envs import EnvError, HostedEnvs, compiled_ids, masks
 from loopless.runs.failures import BadConfig
 from loopless.train.dqn_hosted import first_episodes, judged_envs
 
@@ -50,8 +50,9 @@ class Player:
         try:
             with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
                 policy, frames = self.policy(envs), [envs.render()[0]]
+                told = envs.mask is not None and masks.hears(policy)
                 while len(frames) < LONGEST_RECORDING:
-                    step = envs.step(policy(envs.obs))
+                    step = envs.step(policy(envs.obs, envs.mask) if told else policy(envs.obs))
                     if step.ended[0]:
                         break
                     frames.append(envs.render()[0])

@@ -286,7 +286,8 @@ class Algorithm:
     def learn(
         self, learner: Learner, acted: dict, rollout: Rollout, key: jax.Array, number: jax.Array
     ) -> tuple[Learner, Report]:
-        """All updates on a rollout; the means of what they tell."""
+        """All updates on a rollout; the means of what they tell. Failed before, nothing changes."""
+        before = learner
         config, numbers = self.config, self.numbers(number, dtype=learner.weights.dtype)
         learner, rows = self.think(learner, acted, rollout)
         explained = _explained(rows["old_value"], rows["return"], rollout.valid)
@@ -306,6 +307,7 @@ class Algorithm:
         if config.normalize_obs:
             valid = rollout.valid
             learner = learner._replace(obs=learner.obs.merged(rollout.all_obs[:-1], valid))
+        learner = jax.tree.map(partial(jnp.where, before.failed), before, learner)
         return learner, Report._make([*(part.mean() for part in told), explained])
 
     def _units(self, rows: dict, memory: Any) -> dict:

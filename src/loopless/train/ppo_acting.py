@@ -120,8 +120,8 @@ def policy_of(
     algorithm: Algorithm, acting: Mapping[str, Any], seed: int, *, greedy: bool = False
 ) -> Any:
     """What acts by these arrays on the host."""
-    images = algorithm.obs.is_image if algorithm.config.net == "auto" else False
-    plain = not (images or algorithm.config.net == "conv" or algorithm.recurrent)
+    net = jax.eval_shape(algorithm.rebuild, acting["online"])
+    plain = net.images is None and net.core is None
     policy = (_MLPPolicy if plain else _DevicePolicy)(algorithm, acting, seed)
     policy.greedy = greedy
     return policy
