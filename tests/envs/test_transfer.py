@@ -11,7 +11,9 @@ OWN = {"number": ((), "int32"), "key": ((2,), "uint32"), "flags": ((3,), "bool")
 NAMES = ("obs", "all_obs", "next_obs", "action", "reward", "terminated", "truncated", "valid")
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "loopless/Pixels-v0", "Pendulum-v1"])
+@pytest.mark.parametrize(
+    "env", ["CartPole-v1", "loopless/Pixels-v0", "Pendulum-v1", "loopless/Masked-v0"]
+)
 def test_what_is_unpacked_is_what_was_collected(env):
     random = np.random.default_rng(0)
     with HostedEnvs(env, 3, seed=1) as envs:
@@ -28,7 +30,9 @@ def test_what_is_unpacked_is_what_was_collected(env):
         there.own["key"][...] = 1, 2**32 - 1
         there.own["flags"][...] = True, False, True
         found = jax.jit(there.unpack)(there.words)
-        for name in NAMES:
+        names = NAMES if envs.mask is None else (*NAMES, "all_masks")
+        assert ("all_masks" in names) == (env == "loopless/Masked-v0")
+        for name in names:
             np.testing.assert_array_equal(found[name], getattr(block, name), err_msg=name)
             assert found[name].dtype == getattr(block, name).dtype
         assert found["number"] == 7

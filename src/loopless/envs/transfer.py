@@ -2,7 +2,7 @@
 
 Each array that a compiled call is given costs the same few microseconds, however small it is, and
 a block has seven. Here all of them lie in one piece of memory from the start: nothing is packed,
-and unpacking is part of the program. Imports `blocks`, and JAX where it unpacks. Tests:
+and unpacking is part of the program. Imports NumPy, and JAX where it unpacks. Tests:
 `tests/envs/test_transfer.py`.
 """
 
@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from loopless.envs import masks
-from loopless.envs.blocks import Block
-
 WORD = 4  # bytes
-FIELDS = ("all_obs", "next_obs", "action", "reward", "terminated", "truncated", "valid")
+FIELDS = (
+    "all_obs", "next_obs", "action", "reward", "terminated", "truncated", "valid", "all_masks",
+)  # fmt: skip
 
 
 class Transfer:
@@ -41,16 +40,15 @@ class Transfer:
             size = int(np.prod(shape)) * np.dtype(dtype).itemsize
             words += -(-size // WORD)
 
-        width = 0 if envs.mask is None else masks.width(envs.action_space)
-        shapes = Block(steps, envs.envs, envs.obs_space, envs.action_space, masks=width).arrays()
-        names = [*FIELDS, "all_masks"] if width else [*FIELDS]
+        self.block = envs.block(steps)
+        arrays = self.block.arrays()
+        names = [name for name in FIELDS if name in arrays]
         for name in names:
-            reserve(name, shapes[name].shape, str(shapes[name].dtype))
+            reserve(name, arrays[name].shape, str(arrays[name].dtype))
         for name, (shape, dtype) in (own or {}).items():
             reserve(name, shape, dtype)
         self.words = np.zeros(words, np.uint32)
         views = {name: self._view(*place) for name, place in placed.items()}
-        self.block = Block(steps, envs.envs, envs.obs_space, envs.action_space, masks=width)
         for name in names:
             setattr(self.block, name, views[name])
         self.own = {name: views[name] for name in own or {}}
