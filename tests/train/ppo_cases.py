@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete
+from loopless.nets.layers import rebuilder
 from loopless.train import ppo
 from loopless.train.ppo import Algorithm, Learner, Rollout, build
 from loopless.train.ppo_config import PPO
@@ -35,11 +36,11 @@ def algorithm_of(config: PPO, actions=CHOICE, dtype: str = "float64", max_steps=
     if dtype == "float32":
         return algorithm
 
-    def wide(key):
-        net = ppo._network(config, OBS, algorithm.head, key)
+    def wide():
+        net = ppo._network(config, OBS, algorithm.head, jax.random.key(0))
         return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, net)
 
-    return replace(algorithm, rebuild=ppo._rebuild(wide))
+    return replace(algorithm, rebuild=rebuilder(wide))
 
 
 def learner_of(algorithm: Algorithm, dtype: str = "float64", seed: int = 0) -> Learner:

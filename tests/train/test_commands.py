@@ -253,13 +253,14 @@ def test_bad_flags_are_told_without_loading_an_array_library():
     assert done.stderr == "config: gamma is 7.0; it lies in [0, 1].\n"
 
 
-def test_training_one_agent_loads_neither_torch_nor_another_trainer():
+@pytest.mark.parametrize("name", ["dqn", "ppo"])
+def test_training_one_agent_loads_neither_torch_nor_another_trainer(name):
     code = (
         "import sys\n"
         "from loopless.train import registry\n"
-        "registry.trainer('dqn')\n"
+        f"registry.trainer({name!r})\n"
         "files = {m.split('.')[2] for m in sys.modules if m.startswith('loopless.train.')}\n"
-        "others = tuple(registry.TRAINERS.keys() - {'dqn'})\n"
+        f"others = tuple(registry.TRAINERS.keys() - {{{name!r}}})\n"
         "print('torch' in sys.modules, 'matplotlib' in sys.modules,\n"
         "    [file for file in files if file.startswith(others)])"
     )

@@ -19,7 +19,7 @@ from jax import lax
 
 from loopless.envs.spaces import Box
 from loopless.kernels.q_learning import q_loss, q_targets
-from loopless.nets.layers import as_vector
+from loopless.nets.layers import as_vector, rebuilder
 from loopless.nets.q_network import QNetwork
 from loopless.replay import device
 from loopless.runs.failures import BadConfig
@@ -253,7 +253,7 @@ class Noise(NamedTuple):
 
 def build(config: DQN, obs: Box, actions: int) -> Algorithm:
     """The functions of `config` for observations `obs` and so many actions."""
-    _, rebuild = as_vector(_network(config, obs, actions, jax.random.key(0)))
+    rebuild = rebuilder(partial(_network, config, obs, actions, jax.random.key(0)))
     fields = {
         "obs": (obs.shape, obs.dtype),
         "action": ((), "int32"),

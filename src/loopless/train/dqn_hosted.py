@@ -31,7 +31,8 @@ from loopless.train.dqn import (
 from loopless.train.dqn_config import DQN
 from loopless.train.dqn_loop import hosted_event_by_loop
 from loopless.train.dqn_run import Run
-from loopless.train.episodes import EVALUATION, LONGEST_EVALUATION, evaluation, hosted_row
+from loopless.train.episodes import EVALUATION, evaluation, hosted_row
+from loopless.train.playing import first_episodes, judged_envs
 
 ROWS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
 
@@ -249,25 +250,3 @@ def policy_of(algorithm: Algorithm, weights: Any, seed: int) -> Any:
     """What acts by these weights on the host, as fast as its kind of network can."""
     images = algorithm.rebuild(weights).images is not None
     return (_DevicePolicy if images else _MLPPolicy)(algorithm, weights, seed)
-
-
-def judged_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
-    """Environments in which a policy is judged: in this process, but for ids that others have."""
-    kind = "envpool" if config.vectorization == "envpool" else "sync"
-    return HostedEnvs(config.env, envs, seed=seed, vectorization=kind)
-
-
-def first_episodes(envs: HostedEnvs, policy: Any, steps: int = 100) -> tuple:
-    """Returns and lengths [envs] of the first episode in each environment."""
-    returns, lengths = np.full(envs.envs, np.nan), np.zeros(envs.envs, np.int64)
-    most = envs.max_steps or LONGEST_EVALUATION
-    for _ in range(-(-most // steps)):
-        episodes = envs.collect(policy, steps).episodes
-        for env, score, length in zip(
-            episodes.env, episodes.episode_return, episodes.episode_length, strict=True
-        ):
-            if np.isnan(returns[env]):
-                returns[env], lengths[env] = score, length
-        if not np.isnan(returns).any():
-            break
-    return returns, lengths

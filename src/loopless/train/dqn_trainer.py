@@ -14,9 +14,9 @@ from loopless.nets.q_network import plain_layers
 from loopless.train.dqn import build
 from loopless.train.dqn_compiled import Compiled
 from loopless.train.dqn_config import DQN
-from loopless.train.dqn_hosted import Hosted, judged_envs, policy_of
+from loopless.train.dqn_hosted import Hosted, policy_of
 from loopless.train.exports import described
-from loopless.train.playing import Player, is_hosted
+from loopless.train.playing import Player, is_hosted, judged_envs
 
 
 def make(config: DQN) -> Compiled | Hosted:

@@ -1,6 +1,6 @@
 """A trained policy in Gymnasium environments, and which of the two modes a run is in.
 
-Imports `envs` and Gymnasium. Tests: `tests/train/test_commands_results.py`.
+Imports `envs`, `episodes` and Gymnasium. Tests: `tests/train/test_commands_results.py`.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import numpy as np
 
 from loopless.envs import EnvError, HostedEnvs, compiled_ids, masks
 from loopless.runs.failures import BadConfig
-from loopless.train.dqn_hosted import first_episodes, judged_envs
+from loopless.train.episodes import LONGEST_EVALUATION
 
 LONGEST_RECORDING = 2_000  # frames
 
@@ -59,3 +59,25 @@ class Player:
                 return frames, envs.frame_rate
         except gymnasium.error.Error as error:  # such as a package for drawing that is missing
             raise EnvError(f"envs: {self.config.env} renders no frames: {error}") from error
+
+
+def judged_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
+    """Environments in which a policy is judged: in this process, but for ids that others have."""
+    kind = "envpool" if config.vectorization == "envpool" else "sync"
+    return HostedEnvs(config.env, envs, seed=seed, vectorization=kind)
+
+
+def first_episodes(envs: HostedEnvs, policy: Any, steps: int = 100) -> tuple:
+    """Returns and lengths [envs] of the first episode in each environment."""
+    returns, lengths = np.full(envs.envs, np.nan), np.zeros(envs.envs, np.int64)
+    most = envs.max_steps or LONGEST_EVALUATION
+    for _ in range(-(-most // steps)):
+        episodes = envs.collect(policy, steps).episodes
+        for env, score, length in zip(
+            episodes.env, episodes.episode_return, episodes.episode_length, strict=True
+        ):
+            if np.isnan(returns[env]):
+                returns[env], lengths[env] = score, length
+        if not np.isnan(returns).any():
+            break
+    return returns, lengths

@@ -27,7 +27,7 @@ from loopless.kernels.returns import gae
 from loopless.kernels.scan import affine_scan
 from loopless.nets.actor_critic import ActorCritic
 from loopless.nets.distributions import Head, head_of
-from loopless.nets.layers import as_vector
+from loopless.nets.layers import as_vector, rebuilder
 from loopless.runs.failures import BadConfig
 from loopless.train.episodes import Episodes, one_each
 from loopless.train.ppo_config import PPO
@@ -349,23 +349,10 @@ def build(config: PPO, obs: Box, actions: Space, max_steps: int | None) -> Algor
         head = head_of(actions, squash=config.squash, state_std=config.state_std)
     except ValueError as error:
         raise BadConfig([str(error)]) from None
-    rebuild = _rebuild(partial(_network, config, obs, head))
+    rebuild = rebuilder(partial(_network, config, obs, head, jax.random.key(0)))
     optimizer = optax.scale_by_adam(eps=config.adam_epsilon)
     cuts = config.envs * -(-config.horizon // (max_steps or config.horizon))
     return Algorithm(config, obs, head, rebuild, optimizer, cuts)
-
-
-def _rebuild(make: Callable[[jax.Array], ActorCritic]) -> Callable[[jax.Array], ActorCritic]:
-    """The function that makes a network of a vector; traced, for no network is needed here."""
-    made: list[Callable[[jax.Array], ActorCritic]] = []
-
-    def trace(key):
-        vector, rebuild = as_vector(make(key))
-        made.append(rebuild)
-        return vector
-
-    jax.eval_shape(trace, jax.random.key(0))
-    return made[0]
 
 
 def _network(config: PPO, obs: Box, head: Head, key: jax.Array) -> ActorCritic:

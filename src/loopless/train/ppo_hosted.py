@@ -15,8 +15,8 @@ from loopless.envs.blocks import Block
 from loopless.runs import trees
 from loopless.runs.checkpoint import Checkpoint
 from loopless.runs.clock import Clock
-from loopless.train.dqn_hosted import first_episodes, judged_envs
 from loopless.train.episodes import EVALUATION, evaluation, hosted_row
+from loopless.train.playing import first_episodes, judged_envs
 from loopless.train.ppo import Learner, Report, Rollout, build, hosted_rollout
 from loopless.train.ppo_acting import policy_of
 from loopless.train.ppo_config import PPO

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from loopless.envs import HostedEnvs
-from loopless.train.dqn_hosted import judged_envs
-from loopless.train.playing import Player, is_hosted
+from loopless.train.playing import Player, is_hosted, judged_envs
 from loopless.train.ppo import build
 from loopless.train.ppo_acting import policy_of
 from loopless.train.ppo_compiled import Compiled
