@@ -264,3 +264,32 @@ def test_columns_of_a_hostile_log_are_numbers(path):
     assert found["q_mean"].shape == (2, 3)
     assert np.isnan([*found["loss"], *found["beta"], *found["q_mean"][0]]).all()
     assert "?" not in found
+
+
+def test_metrics_by_component_come_back_as_columns(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    with MetricsLog(path) as log:
+        log.write(1, loss=1.0)
+        log.write(2, similarity=np.array([[0.5, np.nan, 1.0], [0.1, 0.2, 0.3]]))
+    found = columns(read(path))["similarity"]
+    assert found.shape == (2, 2, 3)
+    assert np.isnan(found[0]).all()
+    np.testing.assert_array_equal(found[1], [[0.5, np.nan, 1.0], [0.1, 0.2, 0.3]])
+
+
+@pytest.mark.parametrize("wrong", [1.0, [1.0, 2.0]])
+def test_metrics_by_component_have_both_axes(tmp_path, wrong):
+    with MetricsLog(tmp_path / "log") as log, pytest.raises(TypeError, match=r"log .seeds, comp"):
+        log.write(1, similarity=wrong)
+
+
+@pytest.mark.parametrize("odd", ["[1, 2]", "[[1], [1, 2]]", "[[[1]]]", '"x"', "[]"])
+def test_a_row_of_another_shape_is_no_number(tmp_path, odd):
+    path = tmp_path / "log"
+    path.write_text(
+        f'{{"step": 1, "time": 0, "kind": "train", "similarity": {odd}}}\n'
+        '{"step": 2, "time": 0, "kind": "train", "similarity": [[0.5, 0.25]]}\n'
+    )
+    found = columns(read(path))["similarity"]
+    np.testing.assert_array_equal(found[1:], [[[0.5, 0.25]]])
+    assert np.isnan(found[0]).all()

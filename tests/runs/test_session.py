@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from loopless.envs.refusals import EnvError
-from loopless.runs import session
+from loopless.runs import session, snapshots
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, WriteFailed
 from loopless.runs.folder import RunFolder
@@ -150,6 +150,26 @@ def test_rows_evaluations_checkpoints_and_pictures_come_when_they_are_due(tmp_pa
     assert trainer.step == 100
     assert Pictures.asked == [50, 100, 100]
     assert events(tmp_path) == [(0, "start"), (100, "end")]
+
+
+def test_snapshots_are_taken_with_the_pictures_and_again_after_a_resume(tmp_path, monkeypatch):
+    def snapshot(self):
+        return {"weights": self.weights, "step": np.int64(self.step)}
+
+    def steps():
+        return [int(found["step"]) for found in snapshots.history(tmp_path / "mine")]
+
+    monkeypatch.setattr(Walk, "snapshot", snapshot, raising=False)
+    train(tmp_path)
+    assert steps() == [0, 50, 100]
+    resume(tmp_path, replace(DEFAULT, steps=130, plot_every=110))
+    assert steps() == [0, 50, 100, 110, 130]
+
+
+def test_the_best_weights_are_by_the_metric_that_a_trainer_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(Walk, "judged_by", "loss", raising=False)
+    train(tmp_path, replace(DEFAULT, eval_every=0), scores={20: 1e6})
+    assert Checkpoints(tmp_path / "mine").best() == "step_000000000100"
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,15 @@ class Metric:
 
     `picture` is the name of its file under `plots/`, or None if it is not drawn. `style`: a line;
     the low or high edge of the band around that picture's line; the half-width of a band around
-    the line before it in the table; or a layer of a stack whose sum is 1.
+    the line before it in the table; or a layer of a stack whose sum is 1. `each`: one number a
+    seed, or for each seed one number a component.
     """
 
     unit: str
     explanation: str
     picture: str | None = None
     style: Style = "line"
+    each: Literal["seed", "component"] = "seed"
 
 
 METRICS: dict[str, Metric] = {
@@ -79,6 +81,37 @@ METRICS: dict[str, Metric] = {
     ),
     "gradient_norm": Metric(
         "norm", "Mean Euclidean norm of the gradient, before clipping.", "gradient_norm"
+    ),
+    "graph_loss": Metric(
+        "loss", "Mean squared difference of the features of a state and a later one.", "graph_loss"
+    ),
+    "similarity_mean": Metric(
+        "share",
+        "Mean over the components of how much of each lies in its true eigenspace: 1 is all.",
+        "similarity",
+    ),
+    "similarity": Metric("share", "The same of each component.", each="component"),
+    "eigenvalue": Metric(
+        "eigenvalue",
+        "Learned eigenvalue of each component, of the Laplacian of the pairs that were drawn.",
+        each="component",
+    ),
+    "eigenvalue_error": Metric(
+        "share",
+        "Largest relative error of the learned eigenvalues after the first.",
+        "eigenvalue_error",
+    ),
+    "orthogonality_error": Metric(
+        "share",
+        "Largest deviation of the features' inner products from 0 and 1, over about 1,000 steps.",
+        "orthogonality_error",
+    ),
+    "dual": Metric("multiplier", "Multiplier of each component's norm.", each="component"),
+    "barrier": Metric("weight", "Weight of the squared constraints.", "barrier"),
+    "hitting_time_correlation": Metric(
+        "rank correlation",
+        "Between the steps from state to state by the learned eigenpairs and the exact ones.",
+        "hitting_times",
     ),
     "epsilon": Metric("probability", "Chance that an action is drawn at random.", "exploration"),
     "temperature": Metric("reward", "Temperature of Boltzmann exploration.", "exploration"),

@@ -38,7 +38,7 @@ class MetricsLog:
             os.ftruncate(self._file, _end_of_last_line(self._file))
 
     def write(self, step: int, kind: Kind = "train", **values: Any) -> None:
-        """Log numbers of one step: each a number, or one number a seed."""
+        """Log numbers of one step: each a number, or one a seed; lists of them, by component."""
         unknown = [name for name in values if name not in METRICS]
         if unknown:
             raise ValueError(" ".join(map(_unknown, unknown)) + " Enter new names in METRICS.")
@@ -123,11 +123,13 @@ def read(path: Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
 def columns(rows: Iterable[dict[str, Any]], kind: str = "train") -> dict[str, np.ndarray]:
     """Rows of one kind as arrays by name, "step" and "time" among them; NaN where there is none.
 
-    A metric with one number a seed comes as [rows, seeds], any other as [rows].
+    A metric with one number a seed comes as [rows, seeds], one by component as [rows, seeds,
+    components], any other as [rows].
     """
     chosen = [row for row in rows if row["kind"] == kind]
     names = dict.fromkeys(name for row in chosen for name in row if name in METRICS)
-    found = {name: _column([row.get(name) for row in chosen]) for name in names}
+    readers = {"seed": _column, "component": _columns_of_components}
+    found = {name: readers[METRICS[name].each]([row.get(name) for row in chosen]) for name in names}
     steps = np.array([row["step"] for row in chosen], np.int64)
     times = np.array([row["time"] for row in chosen], np.float64)
     return {"step": steps, "time": times} | found
@@ -140,6 +142,24 @@ def _column(values: list[Any]) -> np.ndarray:
     gap = [None] * seeds
     rows = [value if isinstance(value, list) and len(value) == seeds else gap for value in values]
     return np.array([[_number(value) for value in row] for row in rows], np.float64)
+
+
+def _columns_of_components(values: list[Any]) -> np.ndarray:
+    shapes = [_shape(value) for value in values]
+    shape = next(filter(None, shapes), (0, 0))
+    gap = np.full(shape, None)
+    rows = [value if own == shape else gap for value, own in zip(values, shapes, strict=True)]
+    flat = [[_number(x) for row in value for x in row] for value in rows]
+    return np.array(flat, np.float64).reshape(len(values), *shape)
+
+
+def _shape(value: Any) -> tuple[int, int] | None:
+    """[seeds, components] of lists of lists, all of them alike."""
+    if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+        return None
+    widths = {len(row) for row in value}
+    flat = not any(isinstance(number, list) for row in value for number in row)
+    return (len(value), widths.pop()) if flat and len(widths) == 1 else None
 
 
 def _number(value: Any) -> float:
@@ -156,16 +176,21 @@ def _unknown(name: str) -> str:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A number, or a list of numbers, as JSON has them: what is not finite becomes null."""
-    if type(value) in (int, float):
+    """A number, or lists of numbers, as JSON has them: what is not finite becomes null."""
+    if type(value) in (int, float) and METRICS[name].each == "seed":
         return value if math.isfinite(value) else None
     array = np.asarray(value)
-    if array.ndim > 1 or array.dtype.kind not in "iuf":
+    if METRICS[name].each == "component":
+        fits, wanted = array.ndim == 2, "[seeds, components]"
+    else:
+        fits, wanted = array.ndim <= 1, "a number, or one number a seed"
+    if not fits or array.dtype.kind not in "iuf":
         raise TypeError(
-            f"metrics: {name} has shape {array.shape} and dtype {array.dtype}; log a number, or "
-            f"one number a seed."
+            f"metrics: {name} has shape {array.shape} and dtype {array.dtype}; log {wanted}."
         )
     plain = array.tolist()
+    if array.ndim == 2:
+        return [[number if math.isfinite(number) else None for number in row] for row in plain]
     if isinstance(plain, list):
         return [number if math.isfinite(number) else None for number in plain]
     return plain if math.isfinite(plain) else None

@@ -14,6 +14,7 @@ import numpy as np
 
 from loopless.envs.refusals import EnvError
 from loopless.runs import config as configs
+from loopless.runs import snapshots
 from loopless.runs.background import BackgroundSaver
 from loopless.runs.checkpoint import Checkpoint, Checkpoints
 from loopless.runs.clock import Clock
@@ -25,6 +26,7 @@ from loopless.runs.progress import Progress
 from loopless.runs.renderer import Renderer
 from loopless.runs.signals import StopSignals
 
+SHOWN = ("return_mean", "eval_return", "loss")  # while an agent trains
 TRACED = 6  # which chunk of a session --profile traces
 
 # What a run may be told anew when it is resumed: it changes nothing of what is learned from there.
@@ -35,7 +37,11 @@ MAY_CHANGE = {
 
 
 class Trainer(Protocol):
-    """What a run needs of a trainer. A step is whatever `total` counts."""
+    """What a run needs of a trainer. A step is whatever `total` counts.
+
+    Beside these it may have `snapshot() -> arrays` for pictures of its own, the metrics `shown`
+    while it runs, and `judged_by`, the metric whose largest value marks the best weights.
+    """
 
     step: int
     total: int
@@ -106,6 +112,7 @@ class _Session:
         trainer = self.trainer
         if found is None:
             self.log.trim_after(-1)  # of a process that died before its first checkpoint
+            snapshots.trim_after(self.run.path, -1)
             self.log.event(0, "start")
         else:
             self.refuse_another_config(found)
@@ -113,15 +120,19 @@ class _Session:
             self.best = found.numbers.get("best", -np.inf)
             self.log.trim_after(found.step)
             self.checkpoints.trim_after(found.step)
+            snapshots.trim_after(self.run.path, found.step)
             self.log.event(found.step, "resume", lost)
         self.clock = Clock(trainer.step)
+        shown = getattr(trainer, "shown", SHOWN)
         self.progress = self.open.enter_context(
-            Progress(self.clock, trainer.total, name=self.run.name)
+            Progress(self.clock, trainer.total, name=self.run.name, show=shown)
         )
         self.renderer = self.open.enter_context(
             Renderer(self.run.path, tensorboard=self.config.tensorboard, note=self.progress.note)
         )
         self.stop = self.open.enter_context(StopSignals(self.progress.note))
+        if found is None:
+            self.snapshot()
 
     def refuse_another_config(self, found: Checkpoint) -> None:
         before, now = found.numbers.get("config", self.settings), self.settings
@@ -147,12 +158,13 @@ class _Session:
             self.crash(reason)
         if self.due(config.eval_every, before) or (config.eval_every and self.finished):
             self.evaluate()
-        elif not config.eval_every and "return_mean" in metrics:
-            self.judge(metrics["return_mean"])
+        elif not config.eval_every and self.judged_by in metrics:
+            self.judge(metrics[self.judged_by])
         with self.clock("log"):
             if self.due(config.checkpoint_every, before) or self.finished:
                 self.save()
             if self.due(config.plot_every, before):
+                self.snapshot()
                 self.renderer.request()
         if self.stop.requested:
             self.interrupt()
@@ -205,7 +217,13 @@ class _Session:
         with self.clock("eval"):
             found = self.trainer.evaluate()
         self.write(found, "eval")
-        self.judge(found["eval_return"])
+        self.judge(found[self.judged_by])
+
+    @property
+    def judged_by(self) -> str:
+        """The metric by which the best weights are kept."""
+        usual = "eval_return" if self.config.eval_every else "return_mean"
+        return getattr(self.trainer, "judged_by", usual)
 
     def judge(self, score: Any) -> None:
         """Keep the weights if they are the best so far."""
@@ -220,6 +238,12 @@ class _Session:
         if np.isfinite(self.best):
             numbers["best"] = self.best
         self.saver.save(self.trainer.step, self.trainer.arrays(), numbers, **options)
+
+    def snapshot(self) -> None:
+        """What the trainer's own pictures are drawn from, as it is now."""
+        take = getattr(self.trainer, "snapshot", None)
+        if take is not None:
+            snapshots.save(self.run.path, take())
 
     def interrupt(self) -> None:
         self.save()
@@ -247,6 +271,7 @@ class _Session:
         self.saver.wait()
         self.log.event(self.trainer.step, "end")
         self.log.sync()
+        self.snapshot()
         self.renderer.request()
         if self.config.profile:
             from rich.console import Console

@@ -59,9 +59,14 @@ class EventFiles:
                     continue
                 tag = f"{row['kind']}/{name.removeprefix('eval_')}"
                 several = isinstance(value, list)
-                for seed, number in enumerate(value if several else [value]):
-                    if number is not None and math.isfinite(number):
-                        scalars.setdefault(f"seed_{seed}" if several else "", {})[tag] = number
+                for seed, numbers in enumerate(value if several else [value]):
+                    place = f"seed_{seed}" if several else ""
+                    own = {tag: numbers}
+                    if isinstance(numbers, list):  # one a component
+                        own = {f"{tag}/{i}": number for i, number in enumerate(numbers, 1)}
+                    for tag_, number in own.items():
+                        if number is not None and math.isfinite(number):
+                            scalars.setdefault(place, {})[tag_] = number
             for place, values in scalars.items():
                 self._file(place).write(row["step"], row["time"], values)
         for file in self._files.values():
