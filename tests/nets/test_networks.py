@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from loopless.nets.layers import ACTIVATIONS, Convolutions, as_vector, filters_for
+from loopless.nets.layers import ACTIVATIONS, Convolutions, as_vector, filters_for, product
 from loopless.nets.q_network import QNetwork, plain_layers
 
 KEY = jax.random.key(3)
@@ -54,6 +54,19 @@ def test_values_are_those_of_plain_matrix_products(activation, hidden):
     head = net.advantage
     expected = expected @ np.asarray(head.weight, float) + np.asarray(head.bias, float)
     np.testing.assert_allclose(np.asarray(net(x)), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((5, 3), (3, 4)), ((5, 4), (4, 3)), ((2, 5, 4), (4, 4))], ids=str
+)
+def test_the_gradients_of_a_product_are_those_of_a_plain_one(shapes):
+    rng = np.random.default_rng(1)
+    x, weight = (jnp.asarray(rng.normal(size=shape)) for shape in shapes)
+    _, back = jax.vjp(product, x, weight)
+    _, plain = jax.vjp(jnp.matmul, x, weight)
+    g = jnp.asarray(rng.normal(size=(*x.shape[:-1], weight.shape[1])))
+    for found, expected in zip(back(g), plain(g), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_e31_a_constant_added_to_every_advantage_changes_no_value():

@@ -28,7 +28,33 @@ class Linear(eqx.Module):
         self.bias = jax.random.uniform(for_bias, (outputs,), jnp.float32, -most, most)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return x @ self.weight + self.bias
+        return product(x, self.weight) + self.bias
+
+
+@jax.custom_vjp
+def product(x: jax.Array, weight: jax.Array) -> jax.Array:
+    """x @ weight, of which the weight's gradient takes half as long on the CPU.
+
+    That gradient is xᵀ @ g. XLA hands a product with a transposed factor to a slow routine there;
+    so the smaller factor is transposed first, apart from the product.
+    """
+    return x @ weight
+
+
+def _product_back(factors: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple:
+    x, weight = factors
+    rows, g_rows = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
+    back = jax.lax.platform_dependent(rows, g_rows, cpu=_apart, default=lambda x, g: x.T @ g)
+    return g @ weight.T, back
+
+
+def _apart(x: jax.Array, g: jax.Array) -> jax.Array:
+    """xᵀ @ g."""
+    apart = jax.lax.optimization_barrier
+    return apart(x.T) @ g if x.shape[1] < g.shape[1] else apart(apart(g.T) @ x).T
+
+
+product.defvjp(lambda x, weight: (x @ weight, (x, weight)), _product_back)
 
 
 class MLP(eqx.Module):

@@ -327,10 +327,19 @@ class Algorithm:
 
 
 def shuffles(key: jax.Array, count: int, size: int) -> jax.Array:
-    """`count` random orders of `size` things, [count, size]."""
+    """`count` random orders of `size` things, [count, size].
+
+    Random bits are sorted, with the things in the lowest ones if those leave 16 or more: XLA sorts
+    one array four times faster than two, and of a pair less than 1 in 2¹⁶ has equal bits.
+    """
     bits = jax.random.bits(key, (count, size), jnp.uint32)
-    things = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), bits.shape)
-    return lax.sort((bits, things), dimension=1, num_keys=1, is_stable=False)[1]
+    things = jnp.broadcast_to(jnp.arange(size, dtype=jnp.uint32), bits.shape)
+    if size > 1 << 16:
+        order = lax.sort((bits, things), dimension=1, num_keys=1, is_stable=False)[1]
+    else:
+        low = jnp.uint32((1 << (size - 1).bit_length()) - 1)
+        order = lax.sort(bits & ~low | things, dimension=1, is_stable=False) & low
+    return order.astype(jnp.int32)
 
 
 def _explained(values: jax.Array, returns: jax.Array, valid: jax.Array | None) -> jax.Array:
