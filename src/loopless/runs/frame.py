@@ -20,7 +20,12 @@ WIDEST = 100  # wider lines are harder to read, not more informative
 SHORTEST_BAR = 10
 GAP = "  "
 LEAST_SHARE = 0.005
-LABELS = {"return_mean": "return", "eval_return": "eval"}
+LABELS = {
+    "return_mean": "return",
+    "eval_return": "eval",
+    "validation_loss": "validation",
+    "tokens_per_second": "tokens/s",
+}
 
 
 class View(NamedTuple):

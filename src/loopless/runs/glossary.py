@@ -113,6 +113,46 @@ METRICS: dict[str, Metric] = {
         "Between the steps from state to state by the learned eigenpairs and the exact ones.",
         "hitting_times",
     ),
+    "validation_loss": Metric(
+        "nats per token",
+        "Mean cross-entropy of the model on the validation windows, which are always the same.",
+        "validation",
+    ),
+    "critic_loss": Metric("nats per token", "The same of the critic.", "validation"),
+    "token_trigram_loss": Metric(
+        "nats per token",
+        "The same of a trigram model of the training tokens: what counting comes to.",
+        "validation",
+    ),
+    "validation_per_character": Metric(
+        "nats per character",
+        "The loss on the validation windows, divided by the characters in them.",
+        "validation_characters",
+    ),
+    "critic_per_character": Metric(
+        "nats per character", "The same of the critic.", "validation_characters"
+    ),
+    "token_trigram_per_character": Metric(
+        "nats per character",
+        "The same of a trigram model of the training tokens.",
+        "validation_characters",
+    ),
+    "character_trigram_per_character": Metric(
+        "nats per character",
+        "The same of a trigram model of the characters of the training text.",
+        "validation_characters",
+    ),
+    "gold_reward": Metric(
+        "reward", "Mean reward of the true next token; by the fixed variant its share.", "reward"
+    ),
+    "gold_rewarded": Metric("share", "Share of positions at which it is rewarded.", "rewarded"),
+    "kept": Metric("count", "Mean number of actions with a reward.", "actions"),
+    "actions": Metric("count", "Mean number of actions that were weighed.", "actions"),
+    "kl": Metric(
+        "nats", "Mean KL divergence of the student from the rewards, normalised.", "target_kl"
+    ),
+    "tokens": Metric("count", "Tokens learned from since the start of the run."),
+    "epoch": Metric("count", "Passes over the training tokens since the start of the run."),
     "epsilon": Metric("probability", "Chance that an action is drawn at random.", "exploration"),
     "temperature": Metric("reward", "Temperature of Boltzmann exploration.", "exploration"),
     "beta": Metric("exponent", "Strength of the importance weights of prioritized replay."),
@@ -133,6 +173,11 @@ METRICS: dict[str, Metric] = {
         "1/s", "Environment steps per second since the last row, compilation excluded.", "speed"
     ),
     "updates_per_second": Metric("1/s", "Gradient updates per second since the last row.", "speed"),
+    "tokens_per_second": Metric(
+        "1/s", "Tokens learned from per second since the last row.", "tokens_per_second"
+    ),
+    "time_data": Metric("share", "Share of the time spent on drawing data.", "time", "stack"),
+    "time_critic": Metric("share", "Share of the time spent asking the critic.", "time", "stack"),
     "time_env": Metric("share", "Share of the time spent in environments.", "time", "stack"),
     "time_act": Metric("share", "Share of the time spent choosing actions.", "time", "stack"),
     "time_learn": Metric("share", "Share of the time spent learning.", "time", "stack"),

@@ -40,7 +40,8 @@ class Trainer(Protocol):
     """What a run needs of a trainer. A step is whatever `total` counts.
 
     Beside these it may have `snapshot() -> arrays` for pictures of its own, the metrics `shown`
-    while it runs, and `judged_by`, the metric whose largest value marks the best weights.
+    while it runs, and `judged_by`, the metric whose largest value marks the best weights; or its
+    smallest, with `least_is_best`.
     """
 
     step: int
@@ -227,7 +228,7 @@ class _Session:
 
     def judge(self, score: Any) -> None:
         """Keep the weights if they are the best so far."""
-        mean = float(np.mean(score))
+        mean = float(np.mean(score)) * (-1 if getattr(self.trainer, "least_is_best", False) else 1)
         if mean > self.best:
             self.best = mean
             with self.clock("log"):

@@ -43,33 +43,62 @@ def prepare(
     folder,
     text=None,
     *,
-    tokenizer: str = "char",
+    tokenizer: str | Tokenizer = "char",
     vocabulary: int | None = None,
     validation: float = 0.1,
 ) -> Dataset:
     """Read a corpus (`text`, or the standard library), and write it as tokens into `folder`."""
-    folder = Path(folder)
-    if tokenizer not in tokenizers.KINDS:
+    made = read_dataset(text, tokenizer=tokenizer, vocabulary=vocabulary, validation=validation)
+    save_dataset(made, folder)
+    return open_dataset(folder)
+
+
+def read_dataset(
+    text=None,
+    *,
+    tokenizer: str | Tokenizer = "char",
+    vocabulary: int | None = None,
+    validation: float = 0.1,
+) -> Dataset:
+    """A corpus (`text`, or the standard library) as tokens in memory.
+
+    `tokenizer` is a kind, trained on the spot to have `vocabulary` ids at most, or one that is
+    there already.
+    """
+    if isinstance(tokenizer, str) and tokenizer not in tokenizers.KINDS:
         raise ValueError(
             f"text: tokenizer={tokenizer!r} is unknown; choose {', '.join(tokenizers.KINDS)}."
         )
     corpus = read_corpus(text)
     *parts, by = split(corpus.documents, validation)
-    made = tokenizers.train(tokenizer, [document.text for document in parts[0]], vocabulary)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ABOUT).unlink(missing_ok=True)
-    about: dict[str, Any] = {"corpus": corpus.about(), "tokenizer": tokenizer, "split_by": by}
-    for file, documents in zip((TRAIN, VALIDATION), parts, strict=True):
-        count = write_tokens(folder / file, _encoded(made, documents), made.vocabulary)
-        about[file.removesuffix(".bin")] = {
+    if isinstance(tokenizer, str):
+        texts = [document.text for document in parts[0]]
+        tokenizer = tokenizers.train(tokenizer, texts, vocabulary)
+    about: dict[str, Any] = {"corpus": corpus.about(), "tokenizer": tokenizer.kind, "split_by": by}
+    ids = []
+    for name, documents in zip(("train", "validation"), parts, strict=True):
+        none = np.zeros(0, dtype_for(tokenizer.vocabulary))
+        ids.append(np.concatenate([none, *_encoded(tokenizer, documents)]))
+        about[name] = {
             "documents": len(documents),
-            "tokens": count,
+            "tokens": len(ids[-1]),
             "characters": sum(len(document.text) for document in documents),
             "bytes": sum(len(document.text.encode()) for document in documents),
         }
-    tokenizers.save(made, folder / TOKENIZER)
-    replace_file(folder / ABOUT, json.dumps(about, indent=1).encode())
-    return open_dataset(folder)
+    train, held = ids
+    return Dataset(train, held, tokenizer.vocabulary, tokenizer, about)
+
+
+def save_dataset(dataset: Dataset, folder) -> None:
+    """Write what `open_dataset` reads; the dataset has a tokenizer of ours."""
+    assert dataset.tokenizer is not None
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ABOUT).unlink(missing_ok=True)
+    for file, ids in ((TRAIN, dataset.train), (VALIDATION, dataset.validation)):
+        write_tokens(folder / file, [ids], dataset.vocabulary)
+    tokenizers.save(dataset.tokenizer, folder / TOKENIZER)
+    replace_file(folder / ABOUT, json.dumps(dataset.about, indent=1).encode())
 
 
 def open_dataset(folder) -> Dataset:

@@ -26,6 +26,12 @@ def _train(arguments: Sequence[str]) -> int:
     name, *flags = arguments
     config = configs.resolve(registry.config_class(name), flags, f"loopless train {name}")
     prepare(config)
+    train_new(name, config)
+    return 0
+
+
+def train_new(name: str, config: Any) -> Path:
+    """A run of this trainer and config from its start to its end; its folder."""
     trainer = registry.trainer(name).make(config)
     try:
         run = RunFolder.create(config.runs, config.run, name, config)
@@ -34,7 +40,13 @@ def _train(arguments: Sequence[str]) -> int:
         raise
     with run:
         print(f"Run {run.path}", file=sys.stderr)
-        return _go(trainer, run, config)
+        try:
+            trainer.settle(run.path)
+        except BaseException:
+            trainer.close()
+            raise
+        _go(trainer, run, config)
+        return run.path
 
 
 def resume(path: Path, steps: int | None = None, on_nan: str | None = None) -> int:
@@ -53,7 +65,8 @@ def _resume(path: Path, asked: dict[str, Any]) -> int:
         prepare(config)
         from loopless.runs.checkpoint import Checkpoints
 
-        trainer, checkpoints = registry.trainer(run.trainer).make(config), Checkpoints(run.path)
+        trainer = registry.reopened(run.trainer, config, run.path)
+        checkpoints = Checkpoints(run.path)
         try:
             # A process that died early has left none, and then there is nothing to lose.
             found = checkpoints.load(template=trainer.arrays()) if checkpoints.names() else None
@@ -70,20 +83,16 @@ def _resume(path: Path, asked: dict[str, Any]) -> int:
             raise
         start = f"from {found.name}" if found else "which has no checkpoint, from its start"
         print(f"Run {run.path}, {start}", file=sys.stderr)
-        return _go(trainer, run, config, found)
+        _go(trainer, run, config, found)
+        return 0
 
 
-def _go(trainer: Any, run: RunFolder, config: Any, found: Any = None) -> int:
+def _go(trainer: Any, run: RunFolder, config: Any, found: Any = None) -> None:
     from loopless.runs import session
 
     last = session.train(trainer, run, config, found)
-    score = last.get("eval_return", last.get("return_mean"))
-    if score is not None:
-        import numpy as np
-
-        shown = ", ".join(f"{value:.1f}" for value in np.atleast_1d(score))
-        print(f"Return {shown}. Plots in {run.path / 'plots'}.", file=sys.stderr)
-    return 0
+    if outcome := trainer.outcome(last):
+        print(f"{outcome} Plots in {run.path / 'plots'}.", file=sys.stderr)
 
 
 def play(

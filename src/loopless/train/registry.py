@@ -6,6 +6,7 @@ Imports the standard library. Tests: `tests/train/test_commands.py`.
 
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from loopless.runs.failures import BadConfig
@@ -13,6 +14,7 @@ from loopless.runs.failures import BadConfig
 TRAINERS = {
     "dqn": ("loopless.train.dqn_config", "DQN", "loopless.train.dqn_trainer"),
     "ppo": ("loopless.train.ppo_config", "PPO", "loopless.train.ppo_trainer"),
+    "lm": ("loopless.train.lm_config", "LM", "loopless.train.lm_trainer"),
 }
 
 
@@ -27,5 +29,14 @@ def config_class(name: str) -> type:
 
 
 def trainer(name: str) -> Any:
-    """The module of a trainer: `make(config)`, `player(config, weights)`, `policy(config, …)`."""
+    """The module of a trainer: `make(config)`, `player(config, weights)`, `policy(config, …)`.
+
+    Those that keep more than checkpoints in the folder of a run have `reopen(config, folder)`, too.
+    """
     return import_module(TRAINERS[name][2])
+
+
+def reopened(name: str, config: Any, folder: Path) -> Any:
+    """The run in a folder, as far as its config and what it keeps there tell."""
+    module = trainer(name)
+    return module.reopen(config, folder) if hasattr(module, "reopen") else module.make(config)

@@ -4,6 +4,8 @@ An event is the unit that a trainer never cuts. Imports NumPy. Tests:
 `tests/train/test_dqn_runs.py`, `tests/train/test_ppo_runs.py`.
 """
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,16 @@ class Run:
             for i in np.flatnonzero(failed)
         )
         return f"the loss or its gradient was not finite at {where}; learning stopped there"
+
+    def settle(self, folder: Path) -> None:
+        """Keep in the folder of a new run what it needs beside checkpoints: nothing."""
+
+    def outcome(self, last: Mapping[str, Any]) -> str | None:
+        """What came out, in words, from the last metrics; None if they do not tell."""
+        score = last.get("eval_return", last.get("return_mean"))
+        if score is None:
+            return None
+        return f"Return {', '.join(f'{value:.1f}' for value in np.atleast_1d(score))}."
 
     def close(self) -> None:
         """Nothing is held."""
