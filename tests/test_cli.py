@@ -1,5 +1,6 @@
 """The `loopless` command from the outside: exit codes, messages, and what it does not import."""
 
+import os
 import subprocess
 import sys
 
@@ -31,6 +32,17 @@ def test_help_names_the_subcommands():
     done = loopless("--help")
     assert done.returncode == 0
     assert "bench" in done.stdout
+
+
+@pytest.mark.parametrize("asked", ["--help", "--version"])
+def test_a_reader_that_leaves_gets_no_traceback(asked):
+    """As in `loopless … | head -1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "loopless.cli", asked]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writing)
+    assert "Traceback" not in done.stderr
 
 
 def test_help_of_bench_names_every_option():

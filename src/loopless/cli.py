@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -144,12 +145,12 @@ def export(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments in (["--version"], ["-V"]):
-        from loopless import __version__
-
-        print(f"loopless {__version__}")
-        return 0
     try:
+        if arguments in (["--version"], ["-V"]):
+            from loopless import __version__
+
+            print(f"loopless {__version__}")
+            return 0
         if arguments[:1] == ["train"] and arguments[1:] and not arguments[1].startswith("-"):
             from loopless.train import commands
 
@@ -157,6 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return app.cli(prog="loopless", description=DESCRIPTION, args=arguments) or 0
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # `loopless … | head`: the reader has left, and nothing is to be said
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 if __name__ == "__main__":
