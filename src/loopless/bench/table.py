@@ -71,12 +71,12 @@ def cell(row: Measurement) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number in its unit: three digits, or whole thousands of steps a second."""
+    """A number in its unit: three digits, whole thousands of steps a second, or a count."""
     if unit == "s":
         return duration(value)
     if unit == "steps/s":
         return f"{value:,.0f} steps/s" if value < 9_950 else f"{value / 1000:,.1f}k steps/s"
-    return f"{value:.2f} {unit}"
+    return f"{value:,.0f} {unit}" if unit == "operations" else f"{value:.2f} {unit}"
 
 
 def duration(seconds: float) -> str:
