@@ -10,6 +10,7 @@ from dqn_cases import algorithm_of, arrays_of, assert_near, quick, small, transi
 from run_results import TINY, checkpoint_files, events, go, resume, rows, train, trainer_of
 
 from loopless.envs import EnvError
+from loopless.runs import trees
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.clock import Clock
 from loopless.runs.failures import EnvFailed
@@ -54,6 +55,34 @@ def test_overlap_acts_by_weights_one_event_old(tmp_path):
     for number in range(1, len(seen)):
         np.testing.assert_array_equal(seen[number], learned[number - 1])
     assert not np.array_equal(learned[-1], learned[-2])
+
+
+def test_events_of_one_call_are_those_of_several(tmp_path):
+    """What a call of three events makes of a block, three calls make of its thirds."""
+    config = replace(HOSTED, overlap=True, overlap_events=3)
+    trainer = trainer_of(config)
+    try:
+        trainer.schedule.silent = 0
+        whole, part = trainer.blocks[3][0], trainer.blocks[1][0]
+        block = trainer._collect(0, whole.block, Clock())
+        whole.own["number"][...] = range(60, 63)
+        whole.own["key"][...] = np.arange(6).reshape(3, 2)
+        carry = jax.tree.map(np.array, trainer.carry)
+        found, reports = trainer._calls[3, True](carry, whole.words)
+        expected, told = jax.tree.map(np.array, trainer.carry), []
+        for i in range(3):
+            cut = slice(i * trainer.steps, (i + 1) * trainer.steps)
+            for name, rows in block.arrays().items():
+                more = name.startswith("all_")
+                getattr(part.block, name)[...] = rows[cut.start : cut.stop + more]
+            for name, x in whole.own.items():
+                part.own[name][...] = x[i]
+            expected, report = trainer._calls[1, True](expected, part.words)
+            told.append(np.asarray(report))
+    finally:
+        trainer.close()
+    assert_near(*(trees.flatten({"carry": x}) for x in (found, expected)), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(reports, told, rtol=1e-5, atol=1e-6)
 
 
 def test_updates_one_by_one_train_the_same_agent(tmp_path):

@@ -35,8 +35,11 @@ class DQN:
     vectorization: Literal["auto", "sync", "async", "native", "envpool"] = "auto"
     """How hosted environments run side by side."""
     overlap: bool = False
-    """Hosted: act while the learner works, with weights that are one event old. A slightly
+    """Hosted: act while the learner works, with weights that are one call old. A slightly
     different algorithm, and faster on two cores."""
+    overlap_events: int = 4
+    """With overlap: events in a call. They are the same events, one after the other; only the
+    weights that act are older."""
 
     net: Literal["auto", "mlp", "conv"] = "auto"
     """auto: convolutions for images of bytes, else an MLP."""
@@ -226,6 +229,7 @@ class DQN:
 LEAST = {
     "steps": 1, "seed": 0, "seeds": 1, "envs": 1, "target_every": 1, "n_step": 1,
     "buffer_size": 1, "batch_size": 1, "learning_starts": 0, "train_every": 1, "updates": 1,
+    "overlap_events": 1,
     "repeats": 1, "accumulate": 1, "newest": 0, "alpha": 0, "priority_epsilon": 0,
     "explore_start": 0, "explore_end": 0, "explore_steps": 0, "learning_rate_end": 0,
     "weight_decay": 0, "eval_every": 0, "eval_episodes": 1, "log_every": 1, "plot_every": 0,

@@ -56,20 +56,22 @@ class Hosted(Run):
         self.judge = policy_of(self.algorithm, self.carry[0].weights, config.seed)
         self.judged: HostedEnvs | None = None
         self.steps = config.train_every // config.envs
+        self.per_call = config.overlap_events if config.overlap else 1
         # Two blocks in turn: with overlap the learner may still read one while the other fills.
-        self.blocks = [self._transfer() for _ in range(2)]
+        self.blocks = {n: [self._transfer(n) for _ in range(2)] for n in {1, self.per_call}}
         self.fillers = self.envs.vectorization in ("native", "envpool")
         self.pending: np.ndarray | None = None  # SARSA: the action decided on for what comes next
         self._keys = jax.jit(lambda *x: jax.random.key_data(learning_keys(*x)), static_argnums=2)
-        self._events: dict[bool, Any] = {
-            learning: jax.jit(
-                partial(self._event, partial(hosted_event, self.algorithm, learning)),
+        self._calls: dict[tuple[int, bool], Any] = {
+            (n, learning): jax.jit(
+                partial(self._call, n, partial(hosted_event, self.algorithm, learning)),
                 donate_argnums=0,
             )
+            for n in self.blocks
             for learning in (False, True)
         }
         if config.update == "loop":
-            self._events[True] = partial(self._event, hosted_event_by_loop(self.algorithm))
+            self._calls[1, True] = partial(self._call, 1, hosted_event_by_loop(self.algorithm))
 
     @property
     def learner(self) -> Learner:
@@ -79,47 +81,60 @@ class Hosted(Run):
     def replay(self) -> Any:
         return self.carry[1]
 
-    def _transfer(self) -> Transfer:
-        """A block for the envs, and beside it what else an event is told."""
-        own = {"number": ((), "int32"), "key": (jax.random.key_data(self.key).shape, "uint32")}
+    def _transfer(self, events: int) -> Transfer:
+        """A block for so many events, and beside it what else they are told."""
+        steps, key = events * self.steps, jax.random.key_data(self.key)
+        own = {"number": ((events,), "int32"), "key": ((events, *key.shape), "uint32")}
         if self.config.sarsa:
-            own["next_action"] = (self.steps, self.config.envs), "int32"
-        return Transfer(self.envs, self.steps, own)
+            own["next_action"] = (steps, self.config.envs), "int32"
+        return Transfer(self.envs, steps, own)
 
-    def _event(self, event: Any, carry: tuple, words: Any) -> tuple:
-        """An event on all that a block holds, told in one array."""
-        there = self.blocks[0].unpack(words)
-        count = self.steps * self.config.envs
+    def _call(self, events: int, event: Any, carry: tuple, words: Any) -> tuple:
+        """So many events, one after the other, on all that a block holds, told in one array."""
+        there = self.blocks[events][0].unpack(words)
         names = [*ROWS, "next_action"] if self.config.sarsa else ROWS
-        rows = {name: there[name].reshape(count, *there[name].shape[2:]) for name in names}
-        valid = there["valid"].reshape(-1) if self.fillers else None
-        key = jax.random.wrap_key_data(there["key"], impl=jax.random.key_impl(self.key))
-        return event(carry, rows, valid, key, there["number"])
+        names = [*names, "valid"] if self.fillers else names
+        size = self.steps * self.config.envs
+        rows = {name: there[name].reshape(events, size, *there[name].shape[2:]) for name in names}
+        keys = jax.random.wrap_key_data(there["key"], impl=jax.random.key_impl(self.key))
+
+        def one(carry: tuple, told: tuple) -> tuple:
+            rows, key, number = told
+            valid = rows.pop("valid", None)
+            return event(carry, rows, valid, key, number)
+
+        told = rows, keys, there["number"]
+        if events == 1:
+            return one(carry, jax.tree.map(lambda x: x[0], told))
+        return jax.lax.scan(one, carry, told)
 
     def advance(self, clock: Clock) -> Mapping[str, Any]:
         events, learning = self.schedule.after(self.event)
-        event, reports, returns, lengths = self._events[learning], [], [], []
+        end, reports, returns, lengths = self.event + events, [], [], []
         with clock("learn"):
             keys = np.asarray(self._keys(self.key, np.int32(self.event), events))
-        for i, number in enumerate(range(self.event, self.event + events)):
-            there = self.blocks[number % 2]
+        while self.event < end:
+            n = self.per_call if end - self.event >= self.per_call else 1
+            call, there = self._calls[n, learning], self.blocks[n][0]
+            self.blocks[n].reverse()
             with clock("env"):
-                block = self._collect(number, there.block, clock)
+                block = self._collect(self.event, there.block, clock)
             with clock("learn"):
-                there.own["number"][...], there.own["key"][...] = number, keys[i]
+                there.own["number"][...] = np.arange(self.event, self.event + n)
+                there.own["key"][...] = keys[:n]
                 if self.config.sarsa:
                     there.own["next_action"][...] = self._next_actions(block)
                 if self.config.overlap:
                     self.policy.take(self.carry[0].weights)
-                self.carry, report = event(self.carry, there.words)
+                self.carry, report = call(self.carry, there.words)
                 if not self.config.overlap:
                     self.policy.take(self.carry[0].weights)
                 reports.append(report)
-            self.event = number + 1
+            self.event, keys = self.event + n, keys[n:]
             returns.append(block.episodes.episode_return)
             lengths.append(block.episodes.episode_length)
         with clock("learn"):
-            means = np.mean(np.stack([np.asarray(report) for report in reports]), 0)
+            means = np.mean(np.vstack([np.asarray(report) for report in reports]), 0)
         with clock("log"):
             return self._row(np.concatenate(returns), np.concatenate(lengths), means, learning)
 
@@ -128,7 +143,7 @@ class Hosted(Run):
         self.policy.explore(self.config.exploration, level)
         before = self.envs.act_seconds
         policy = self._ahead if self.config.sarsa else self.policy
-        self.envs.collect(policy, self.steps, out=block)
+        self.envs.collect(policy, block.steps, out=block)
         clock.move("env", "act", self.envs.act_seconds - before)
         return block
 
