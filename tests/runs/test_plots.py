@@ -27,6 +27,8 @@ RUNS = {
     "many resumes": {"events": [(step, "resume") for step in range(0, 500_000, 20_000)]},
 }
 
+OF_EIGENVECTORS = {"eigenvectors", "eigenvectors_forming", "eigenvalues", "similarities", "visits"}
+
 
 @pytest.fixture(params=RUNS, scope="module")
 def figures(request, tmp_path_factory) -> dict[str, Figure | None]:
@@ -67,7 +69,7 @@ def boxes(figure: Figure) -> dict[str, object]:
 def test_no_text_is_cut_or_covered(figures, name):
     figure = figures[name]
     if figure is None:
-        assert name == "evaluation"
+        assert name == "evaluation" or name in OF_EIGENVECTORS
         return
     found = boxes(figure)
     inside = figure.bbox

@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from loopless.runs import look, series
+from loopless.runs import eigenvector_film, eigenvectors, look, series
 from loopless.runs.follow import Log
 from loopless.runs.glossary import METRICS
 from loopless.runs.statistics import LEVEL
@@ -207,6 +207,15 @@ def time_split(run: Run) -> Figure | None:
 for _name in dict.fromkeys(row.picture for row in METRICS.values() if row.picture):
     if _name not in PICTURES:
         PICTURES[_name] = Picture(lambda run, name=_name: lines(run, name))
+
+# Those of runs that learn eigenvectors.
+PICTURES |= {
+    "eigenvectors": Picture(eigenvectors.side_by_side),
+    "eigenvectors_forming": Picture(eigenvector_film.film, ".gif"),
+    "eigenvalues": Picture(eigenvectors.eigenvalues),
+    "similarities": Picture(eigenvectors.similarities),
+    "visits": Picture(eigenvectors.visits),
+}
 
 
 def _finish(figure: Figure, axes: Axes, run: Run, *curves: series.Curve, least: int = 2) -> Figure:

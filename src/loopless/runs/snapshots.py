@@ -63,9 +63,9 @@ def paths(run: Path) -> list[Path]:
 
 def read(path: Path) -> dict[str, np.ndarray] | None:
     """The arrays of one file; None if it is gone or no such file."""
-    with suppress(OSError, ValueError, BadZipFile, EOFError):
-        with np.load(io.BytesIO(path.read_bytes())) as file:
-            return {name: file[name] for name in file.files}
+    unreadable = suppress(OSError, ValueError, BadZipFile, EOFError)
+    with unreadable, np.load(io.BytesIO(path.read_bytes())) as file:
+        return {name: file[name] for name in file.files}
     return None
 
 
