@@ -142,6 +142,26 @@ def export(
     return commands.export(run, output, checkpoint, agent)
 
 
+@app.command
+def report(
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="[RUN ...]")] = (),
+    bench: Annotated[tuple[Path, ...], arg(metavar="PATH ...")] = (),
+    out: Annotated[Path, arg(metavar="FILE")] = Path("report.html"),
+) -> int:
+    """Write one page of runs and benchmarks that opens anywhere and loads nothing.
+
+    Exit code 1 means that something could not be read; it is named on the page.
+
+    Args:
+        runs: Folders of runs, or a folder that holds some; with nothing named, runs/.
+        bench: Files of `loopless bench`, or a folder of them; with nothing named, bench-results/.
+        out: File of the page.
+    """
+    from loopless.report import command
+
+    return command.report(runs, bench, out)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)

@@ -72,8 +72,12 @@ class Result:
 
 def save(result: Result, path: Path) -> None:
     """Write all of the file, or none of it."""
+    write(asdict(result), path)
+
+
+def write(data: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(asdict(result), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
     staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with staged.open("w", encoding="utf-8") as file:
@@ -87,12 +91,19 @@ def save(result: Result, path: Path) -> None:
 
 def load(path: Path) -> Result:
     data = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return from_data(data)
+    except ValueError as problem:
+        raise ValueError(f"bench: {path} has {problem}.") from None
+
+
+def from_data(data: dict[str, Any]) -> Result:
+    """What `asdict` made of a result, as a result."""
     if data.get("schema") != SCHEMA:
-        raise ValueError(f"bench: {path} has schema {data.get('schema')!r}, expected {SCHEMA}.")
-    rows = data.pop("measurements")
-    return Result(**data, measurements=[_measurement(row) for row in rows])
+        raise ValueError(f"schema {data.get('schema')!r}, expected {SCHEMA}")
+    rows = [_measurement(row) for row in data["measurements"]]
+    return Result(**{**data, "measurements": rows})
 
 
 def _measurement(row: dict[str, Any]) -> Measurement:
-    targets = tuple(Target(**target) for target in row.pop("targets"))
-    return Measurement(**row, targets=targets)
+    return Measurement(**{**row, "targets": tuple(Target(**one) for one in row["targets"])})

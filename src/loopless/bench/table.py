@@ -47,7 +47,7 @@ def _show_times(title: str, rows: Sequence[Measurement], out: Console) -> None:
     claims = {row.contender: row.claim for row in rows}
     out.print(title, style="bold", highlight=False, markup=False)
     while part := list(islice(remaining, across)):
-        table = _table(out)
+        table = new_table(out)
         table.add_column("", no_wrap=True)
         if any(claims.values()):
             table.add_column("claimed")
@@ -91,7 +91,7 @@ def _show_targets(rows: Sequence[Measurement], out: Console) -> None:
     if not judged:
         return
     out.print("Targets", style="bold")
-    table = _table(out)
+    table = new_table(out)
     for name in ("section", "case", "contender", "target", "measured", ""):
         table.add_column(name, justify="right" if name == "measured" else "left")
     for row, target in judged:
@@ -146,5 +146,5 @@ def _show_machine(result: Result, out: Console) -> None:
         out.print("Interrupted: this is what was measured until then.", style="yellow")
 
 
-def _table(out: Console) -> Table:
+def new_table(out: Console) -> Table:
     return Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2)

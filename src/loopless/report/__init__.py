@@ -1,0 +1,1 @@
+"""`loopless report`: runs and results of benchmarks as one page that needs nothing but itself."""

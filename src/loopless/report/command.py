@@ -1,0 +1,74 @@
+"""`loopless report`: check what was asked, gather it, write the page.
+
+Imports the rest of this folder. Tests: `tests/report/test_report_command.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+OK, INCOMPLETE, USAGE = 0, 1, 2
+RUNS, RESULTS = Path("runs"), Path("bench-results")  # where `train` and `bench` write
+
+
+def report(runs: Sequence[Path], bench: Sequence[Path], out: Path) -> int:
+    """Exit codes: 0; 1 if something could not be read and is left out; 2 nothing was written."""
+    if not runs and not bench:
+        runs, bench = ([path] if path.is_dir() else [] for path in (RUNS, RESULTS))
+    if problems := check(runs, bench, out):
+        print("\n".join(problems), file=sys.stderr)
+        return USAGE
+    from loopless.report.gathering import gather
+
+    contents = gather(runs, bench)
+    for problem in contents.problems:
+        print(f"Left out: {problem}", file=sys.stderr)
+    if not contents.runs and not contents.results:
+        print("report: nothing could be read, so there is no page.", file=sys.stderr)
+        return USAGE
+    from loopless.report.page import page
+
+    try:
+        size = write(out, page(contents))
+    except OSError as problem:
+        print(f"report: cannot write {out}: {problem.strerror}.", file=sys.stderr)
+        return USAGE
+    print(f"Written {out} ({size / 1e6:.1f} MB): open it in a browser, or send it to someone.")
+    return INCOMPLETE if contents.problems else OK
+
+
+def check(runs: Sequence[Path], bench: Sequence[Path], out: Path) -> list[str]:
+    """All that is wrong with the request."""
+    problems = [f"report: there is no run {path}.{_others(path)}" for path in runs
+                if not path.exists()]  # fmt: skip
+    problems += [f"report: --bench {path} is not there." for path in bench if not path.exists()]
+    if not runs and not bench:
+        problems.append(
+            f"report: here is neither {RUNS}/ nor {RESULTS}/. Name the folders of runs, or the "
+            f"files of `loopless bench` with --bench."
+        )
+    if out.is_dir():
+        problems.append(f"report: --out {out} is a folder. Give the name of a file.")
+    elif not out.parent.is_dir():
+        problems.append(f"report: --out {out}: there is no folder {out.parent}. Create it.")
+    return problems
+
+
+def _others(path: Path) -> str:
+    names = sorted(file.parent.name for file in path.parent.glob("*/run.json"))[-5:]
+    return f" There is: {', '.join(names)}." if names else ""
+
+
+def write(path: Path, text: str) -> int:
+    """All of the page or none of it; its bytes."""
+    data = text.encode("utf-8", "replace")
+    staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        staged.write_bytes(data)
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
+    return len(data)

@@ -1,0 +1,157 @@
+"""What a page is made of: runs and results of benchmarks, as far as they can be read.
+
+Whatever is broken is named in `problems` and left out; the rest is shown. Imports `runs` and
+`bench`, and no plotting library. Tests: `tests/report/test_report_gathering.py`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loopless.bench import collection
+from loopless.bench.result import Result
+from loopless.runs import durable, metrics
+from loopless.runs.failures import Failure
+from loopless.runs.folder import RunFolder
+from loopless.runs.glossary import METRICS
+
+CURVES = {row.picture for row in METRICS.values() if row.picture}  # which the page draws itself
+KINDS = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg"}
+LARGEST_PICTURE = 6_000_000  # bytes; a page is to be sent by mail
+LARGEST_LOG = 1 << 30
+LARGEST_SAMPLE = 20_000  # characters
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run: who it is, what it was told, its log as columns, its pictures and its texts."""
+
+    folder: Path
+    facts: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    train: Mapping[str, np.ndarray]
+    evaluations: Mapping[str, np.ndarray]
+    events: list[dict[str, Any]] = field(default_factory=list)
+    pictures: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)  # name: (type, bytes)
+    samples: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def trainer(self) -> str:
+        return str(self.facts["trainer"])
+
+    @property
+    def step(self) -> int:
+        """The last step that the log knows."""
+        ends = [columns["step"][-1:] for columns in (self.train, self.evaluations)]
+        return int(max(np.concatenate(ends), default=0))
+
+    @property
+    def seconds(self) -> float:
+        """From the first row of the log to the last."""
+        times = np.concatenate([self.train["time"], self.evaluations["time"]])
+        times = np.concatenate([times, [row["time"] for row in self.events]])
+        return float(times.max() - times.min()) if len(times) else 0.0
+
+    def columns_of(self, metric: str) -> Mapping[str, np.ndarray]:
+        return self.train if metric in self.train else self.evaluations
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All that a page shows."""
+
+    runs: list[RunView]
+    results: list[Result]
+    problems: list[str]
+
+
+def gather(runs: Iterable[Path], results: Iterable[Path]) -> Contents:
+    """Read everything; what fails is a problem, not an error."""
+    problems: list[str] = []
+    folders = dict.fromkeys(folder for path in runs for folder in run_folders(path))
+    views = [view for folder in folders if (view := read_run(folder, problems))]
+    return Contents(views, collection.gather(results, problems), problems)
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The run at a path, or the runs of a folder."""
+    inside = [] if (path / "run.json").exists() else sorted(path.glob("*/run.json"))
+    return [file.parent for file in inside] or [path]
+
+
+def read_run(folder: Path, problems: list[str]) -> RunView | None:
+    """A run as it is now; None, and a problem, if it is none."""
+    try:
+        facts = RunFolder.open(folder).facts
+    except Failure as failure:
+        problems.append(str(failure))
+        return None
+    rows = _log(folder / "metrics.jsonl", problems)
+    return RunView(
+        folder,
+        facts,
+        _settings(folder / "config.toml", problems),
+        metrics.columns(rows, "train"),
+        metrics.columns(rows, "eval"),
+        [row for row in rows if row["kind"] == "event"],
+        _pictures(folder / "plots", problems),
+        _samples(folder / "samples", problems),
+    )
+
+
+def _log(path: Path, problems: list[str]) -> list[dict[str, Any]]:
+    broken: list[str] = []
+    try:
+        if path.stat().st_size > LARGEST_LOG:
+            raise OSError(0, f"it has more than {LARGEST_LOG:,} bytes")
+        rows = metrics.read(path, broken)
+    except OSError as problem:
+        problems.append(f"report: cannot read {path}: {problem.strerror}.")
+        return []
+    if broken:
+        problems.append(f"{broken[0]}" + (f" So are {len(broken) - 1} more." * (len(broken) > 1)))
+    return rows
+
+
+def _settings(path: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        return tomllib.loads(durable.read_small(path, 1 << 20).decode())
+    except (OSError, ValueError) as problem:
+        problems.append(f"report: cannot read {path}: {problem}.")
+        return {}
+
+
+def _pictures(folder: Path, problems: list[str]) -> dict[str, tuple[str, bytes]]:
+    """What the page cannot draw itself: eigenvectors, visits, films."""
+    found = {}
+    for path in sorted(folder.glob("*")):
+        if path.suffix not in KINDS or path.stem in CURVES or path.name.startswith("."):
+            continue
+        try:
+            found[path.stem] = KINDS[path.suffix], durable.read_small(path, LARGEST_PICTURE)
+        except OSError as problem:
+            problems.append(f"report: {path} is left out: {problem.strerror}.")
+    return found
+
+
+def _samples(folder: Path, problems: list[str]) -> dict[str, str]:
+    """Texts that a model wrote, one file each."""
+    found = {}
+    for path in sorted(folder.glob("*.txt")):
+        try:
+            text = durable.read_small(path, 1 << 20).decode("utf-8", "replace")
+        except OSError as problem:
+            problems.append(f"report: {path} is left out: {problem.strerror}.")
+        else:
+            found[path.stem] = text[:LARGEST_SAMPLE]
+    return found

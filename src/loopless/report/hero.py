@@ -1,0 +1,110 @@
+"""The top of the page: what was gained, in a few large numbers.
+
+The README's headlines where the results hold them; of a quick run, which has other cases, the
+first of the same section. Then how each run ended. Imports `bench`. Tests:
+`tests/report/test_report_hero.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loopless.bench import summary
+from loopless.bench.headlines import HEADLINES, Headline
+from loopless.bench.result import Measurement, Result
+from loopless.bench.summary import Line, times, written
+from loopless.report.gathering import RunView
+from loopless.report.learning import result, what
+from loopless.report.markup import Markup, tag
+from loopless.runs.quantities import clock_time, count
+
+
+@dataclass(frozen=True)
+class Card:
+    """A large number, what it says, of what, and the numbers behind it."""
+
+    number: str
+    says: str
+    of: str
+    numbers: str
+    kind: str = "speed"
+
+
+def cards(results: Sequence[Result], runs: Sequence[RunView]) -> list[Card]:
+    found = list(dict.fromkeys(speed_cards(results)))
+    return found + [card for run in runs if (card := run_card(run))]
+
+
+def speed_cards(results: Sequence[Result]) -> Iterator[Card]:
+    """One for each headline; else one for each suite that can be compared."""
+    lines = summary.lines(results)
+    shown: set[tuple[str, str]] = set()
+    for headline in HEADLINES:
+        place = headline.suite, headline.section
+        near = [line for line in lines if (line.suite, line.section) == place]
+        if exact := _exact(headline, results):
+            yield exact
+        elif near and place not in shown:
+            yield _of_line(near[0])
+        if exact or near:
+            shown.add(place)
+    suites = {suite for suite, _ in shown}
+    firsts = {line.suite: line for line in reversed(lines) if line.suite not in suites}
+    yield from map(_of_line, reversed(firsts.values()))
+
+
+def _exact(headline: Headline, results: Sequence[Result]) -> Card | None:
+    place = headline.section, headline.case
+    rows = {
+        row.contender: row
+        for result in results
+        if result.suite == headline.suite
+        for row in result.measurements
+        if (row.section, row.case) == place and row.status == "ok" and summary.is_speed(row)
+    }
+    beside = [(rows[name], shown) for name, shown in headline.others if name in rows]
+    if headline.ours not in rows or not beside:
+        return None
+    return _card(headline.what, rows[headline.ours], beside)
+
+
+def _of_line(line: Line) -> Card:
+    beside = [(row, shown) for row, shown in ((line.loop, "the loop"), (line.peer, "")) if row]
+    named = [(row, shown or row.contender) for row, shown in beside]
+    return _card(f"{line.suite.replace('_', ' ')}, {line.name}", line.ours, named)
+
+
+def _card(of: str, ours: Measurement, beside: Sequence[tuple[Measurement, str]]) -> Card:
+    (first, shown), *further = beside
+    also = [f"{times(summary.ratio(ours, row))} {name}" for row, name in further]
+    numbers = f"{written(ours)} instead of {written(first)}"
+    faster = times(summary.ratio(ours, first))
+    return Card(faster, f"the speed of {shown}", of, "; ".join([numbers, *also]))
+
+
+def run_card(run: RunView) -> Card | None:
+    found = result(run)
+    if found is None:
+        return None
+    name, value = found
+    return Card(
+        value, name, what(run), f"{count(run.step)} steps in {clock_time(run.seconds)}", "run"
+    )
+
+
+def shown(found: Sequence[Card]) -> Markup | None:
+    if not found:
+        return None
+    drawn = [
+        tag(
+            "div",
+            tag("strong", card.number),
+            tag("span", card.says),
+            tag("p", card.of),
+            tag("p", card.numbers, class_="faint"),
+            class_=card.kind,
+        )
+        for card in found
+    ]
+    return tag("div", *drawn, class_="hero")

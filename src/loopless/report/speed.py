@@ -1,0 +1,195 @@
+"""The part of the page on benchmarks: one table of all cases, then each suite with its bars.
+
+Imports `bench`. Tests: `tests/report/test_report_page.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from loopless.bench import suites, summary
+from loopless.bench.result import Measurement, Result, Target
+from loopless.bench.summary import Line, times, written
+from loopless.bench.table import measured, quantity
+from loopless.report import bars
+from loopless.report.markup import Markup, tag
+from loopless.report.words import day, several
+
+HEADS = ("case", "loopless", "the loop", "×", "fastest peer", "×", "floor")
+VERDICTS = {True: "met", False: "missed", None: "not judged"}
+
+
+def section(results: Sequence[Result]) -> Markup:
+    """Everything that was measured."""
+    parts = [tag("h2", "Speed", id="speed")]
+    if not results:
+        said = "No benchmark was given: `loopless bench` measures, `--bench` shows its files."
+        return tag("section", *parts, tag("p", said, class_="no"))
+    said = (
+        "The best of ours beside the plain loop that it replaces and the fastest other library "
+        "that gives the right answer. The floor is what the machine needs to move the data."
+    )
+    parts.append(tag("p", said, class_="faint"))
+    return tag("section", *parts, *(suite(result) for result in results))
+
+
+def overview(found: Sequence[Line]) -> Markup:
+    """A line a case."""
+    rows = [tag("tr", *_cells(line)) for line in found]
+    head = tag(
+        "tr", *(tag("th", name, class_="n" if at else None) for at, name in enumerate(HEADS))
+    )
+    return tag("table", tag("thead", head), tag("tbody", *rows), class_="cards speed")
+
+
+def _cells(line: Line) -> list[Markup]:
+    peer: object = "–"
+    if line.peer:
+        name = tag("span", line.peer.contender, class_="faint")
+        peer = tag("span", name, " ", tag("span", written(line.peer)))
+    cells: list[tuple[str, str, object]] = [
+        ("wide", "loopless", written(line.ours)),
+        ("wide", "the loop", written(line.loop)),
+        ("ratio", "", _times(line.times(line.loop))),
+        ("wide", "", peer),
+        ("ratio", "", _times(line.times(line.peer))),
+        ("wide", "floor", written(line.floor)),
+    ]
+    return [
+        tag("td", line.name),
+        *(
+            tag("td", cell, data_label=head, class_=f"n {kind}{' none' if cell == '–' else ''}")
+            for kind, head, cell in cells
+        ),
+    ]
+
+
+def _times(ratio: float | None) -> object:
+    return "–" if ratio is None else tag("b", times(ratio), class_="up" if ratio >= 1 else "down")
+
+
+def suite(result: Result) -> Markup:
+    """One suite: its sections, its targets, and on what it was measured."""
+    titles = _titles(result.suite)
+    names = dict.fromkeys(row.section for row in result.measurements)
+    found = summary.lines([result])
+    parts = [
+        _section(
+            titles.get(name, name),
+            [row for row in result.measurements if row.section == name],
+            is_first=at == 0,
+        )
+        for at, name in enumerate(names)
+    ]
+    nothing = tag("p", "Nothing was measured.", class_="no") if not parts else None
+    return tag(
+        "article",
+        tag("h3", result.suite, _quick(result)),
+        tag("p", measured_on(result), class_="faint"),
+        overview(found) if found else nothing,
+        *parts,
+        _targets(result.measurements),
+        id=f"suite-{result.suite}",
+    )
+
+
+def _titles(name: str) -> Mapping[str, str]:
+    try:
+        return suites.layout(name).TITLES
+    except (ValueError, ImportError):  # of a newer or older loopless
+        return {}
+
+
+def _quick(result: Result) -> Markup | None:
+    if result.interrupted:
+        return tag("span", "interrupted", class_="chip")
+    return tag("span", "quick run", class_="chip") if result.settings.get("quick") else None
+
+
+def measured_on(result: Result) -> str:
+    """The machine, the threads, the day and the commit, as far as they are known."""
+    machine = result.machine
+    threads = result.settings.get("threads")
+    commit = machine.get("commit") or {}
+    parts = [
+        str(machine.get("cpu", "")),
+        several(threads, "thread") if isinstance(threads, int) else "",
+        f"Python {machine['python']}" if machine.get("python") else "",
+        day(machine["date"]) if machine.get("date") else "",
+        f"commit {str(commit['id'])[:9]}" if commit.get("id") else "",
+    ]
+    return " · ".join(filter(None, parts)) or "It is not known on what this was measured."
+
+
+def _section(title: str, rows: Sequence[Measurement], is_first: bool) -> Markup:
+    """Bars of every case; of a suite's first section one of them at once, all others on demand."""
+    speeds = [row.value for row in rows if summary.is_speed(row) and row.value]
+    if not speeds or len({row.unit for row in rows}) > 1:
+        return _more(title, "", [_numbers(rows)])
+    scale = bars.Scale(speeds)
+    cases = dict.fromkeys(row.case for row in rows)
+    charts = [
+        tag("div", tag("h5", case), bars.chart(at, scale, f"{title}: {case}"))
+        for case in cases
+        if (at := [row for row in rows if row.case == case])
+    ]
+    if not is_first:
+        return _more(title, several(len(charts), "case"), charts)
+    more = _more(several(len(charts) - 1, "more case"), "", charts[1:]) if charts[1:] else None
+    return tag("div", tag("h4", title), charts[0], more)
+
+
+def _more(head: str, faint: str, body: Sequence[Markup]) -> Markup:
+    said = tag("summary", tag("span", head), " ", tag("span", faint, class_="faint"))
+    return tag("details", said, *body)
+
+
+def _numbers(rows: Sequence[Measurement]) -> Markup:
+    """What is no time: a line a row, under the name of its case."""
+    body, before = [], ""
+    for row in rows:
+        if row.case != before:
+            body.append(tag("tr", tag("th", row.case, colspan=2), class_="group"))
+        before = row.case
+        cells = tag("td", row.contender), tag("td", _value(row), class_="n")
+        body.append(tag("tr", *cells))
+    return tag("table", tag("tbody", *body))
+
+
+def _value(row: Measurement) -> str:
+    if row.value is None:
+        return f"{row.status}: {row.reason}" if row.reason else row.status
+    return quantity(row.value, row.unit) + (" (wrong)" if row.status == "disagrees" else "")
+
+
+def _targets(rows: Sequence[Measurement]) -> Markup | None:
+    """What was promised, what missed first."""
+    judged = [(row, target) for row in rows for target in row.targets]
+    if not judged:
+        return None
+    judged.sort(key=lambda pair: (pair[1].met is not False, pair[1].met is None))
+    counts = [
+        f"{number} {VERDICTS[met]}"
+        for met in (True, False, None)
+        if (number := sum(target.met is met for _, target in judged))
+    ]
+    heads = ("case", "target", "measured", "")
+    body = [_target(row, target) for row, target in judged]
+    table = tag(
+        "table",
+        tag("thead", tag("tr", *(tag("th", name) for name in heads))),
+        tag("tbody", *body),
+        class_="cards",
+    )
+    return _more("Targets", ", ".join(counts), [table])
+
+
+def _target(row: Measurement, target: Target) -> Markup:
+    colour = {True: "up", False: "down", None: "faint"}[target.met]
+    return tag(
+        "tr",
+        tag("td", f"{row.contender}, {row.case}"),
+        tag("td", target.target, data_label="target"),
+        tag("td", measured(target), data_label="measured", class_="n"),
+        tag("td", tag("b", VERDICTS[target.met], class_=colour), data_label="verdict"),
+    )
