@@ -85,10 +85,35 @@ def read_gpt2(
         raise ValueError(f"gpt2: {path} is no safetensors file ({error}).") from error
 
 
+def gpt2_form(model: GPT) -> tuple[dict[str, np.ndarray], dict]:
+    """The arrays of a model by GPT-2's names, and what its config.json is to say.
+
+    `read_gpt2` reads them again, bit for bit, as do other tools that know GPT-2.
+    """
+    leaves = jax.tree_util.tree_flatten_with_path(model)[0]
+    ours = {jax.tree_util.keystr(p, simple=True, separator="."): np.asarray(x) for p, x in leaves}
+    arrays = {theirs: ours[name] for theirs, name in _OUTER.items()}
+    for layer in range(model.layers):
+        for theirs, name in _INNER.items():
+            arrays[f"h.{layer}.{theirs}"] = ours[f"blocks.{name}"][layer]
+    return arrays, {
+        "model_type": "gpt2",
+        "vocab_size": model.vocabulary,
+        "n_positions": model.block,
+        "n_embd": model.tokens.shape[1],
+        "n_layer": model.layers,
+        "n_head": model.heads,
+        "activation_function": {"tanh": "gelu_new", "exact": "gelu"}[model.gelu],
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+    }
+
+
 def _config(path: Path) -> dict:
-    """What the config.json beside a model says, if there is one."""
-    beside = path.with_name("config.json")
-    if not beside.is_file():
+    """What the JSON file of a model's name beside it says, or the config.json there, if any."""
+    names = path.with_suffix(".json"), path.with_name("config.json")
+    beside = next((name for name in names if name.is_file()), None)
+    if beside is None:
         return {}
     config = json.loads(beside.read_text())
     problems = []

@@ -30,6 +30,7 @@ from loopless.runs.statistics import LEVEL
 
 LOGARITHMIC = {"loss", "td_error", "value_loss", "gradient_norm", "learning_rate"}
 FROM_ZERO = {"speed", "exploration", "length", "approximate_kl", "clip_fraction"}
+FROM_ZERO |= {"tokens_per_second", "actions"}
 # Exact as they are: smoothing would round their corners.
 SCHEDULES = {"exploration", "learning_rate", "clip"}
 TITLES = {
@@ -37,6 +38,12 @@ TITLES = {
     "q_mean": "Q-values",
     "approximate_kl": "Approximate KL divergence",
     "clip": "Clip range",
+    "validation": "Validation cross-entropy",
+    "validation_characters": "Validation cross-entropy by characters",
+    "reward": "Reward of the true token",
+    "rewarded": "Positions whose true token is rewarded",
+    "target_kl": "KL divergence from the target",
+    "tokens_per_second": "Speed in tokens",
     "evaluation": "Evaluation return",
     "length": "Episode length",
     "speed": "Speed",
@@ -48,8 +55,19 @@ LABELS = {
     "td_error": "TD error",
     "q_mean": "Q-values",
     "target_mean": "targets",
+    "validation_loss": "model",
+    "critic_loss": "critic",
+    "token_trigram_loss": "token trigram",
+    "validation_per_character": "model",
+    "critic_per_character": "critic",
+    "token_trigram_per_character": "token trigram",
+    "character_trigram_per_character": "character trigram",
+    "kept": "rewarded",
+    "actions": "weighed",
 }
 LAYERS = {
+    "time_data": look.GREEN,
+    "time_critic": look.VERMILLION,
     "time_env": look.BLUE,
     "time_act": look.SKY,
     "time_learn": look.ORANGE,

@@ -26,6 +26,9 @@ def _train(arguments: Sequence[str]) -> int:
     name, *flags = arguments
     config = configs.resolve(registry.config_class(name), flags, f"loopless train {name}")
     prepare(config)
+    module = registry.trainer(name)
+    if hasattr(module, "before"):  # another run that this one needs
+        config = module.before(config, train_new, lambda path: _resume(path, {}))
     train_new(name, config)
     return 0
 
@@ -110,7 +113,10 @@ def _play(path, episodes, checkpoint, seed, agent, record) -> int:
     if record is not None:
         recording.check(record)
     run, config, weights = _weights(path, checkpoint, agent)
-    player = registry.trainer(run.trainer).player(config, weights)
+    module = registry.trainer(run.trainer)
+    if not hasattr(module, "player"):
+        raise BadConfig([f"{path} is a run of {run.trainer}, which plays in no environment."])
+    player = module.player(config, weights)
     returns, lengths = player.episodes(episodes, seed)
     print(
         f"{run.name}, {checkpoint}: {returns.mean():.2f} ± {returns.std():.2f} over {episodes} "
@@ -121,6 +127,28 @@ def _play(path, episodes, checkpoint, seed, agent, record) -> int:
         frames, rate = player.frames(seed)
         recording.write(record, frames, rate)
         print(f"Recorded {record}")
+    return 0
+
+
+def sample(path: Path, prompt: str, checkpoint: str, manner: Mapping[str, Any]) -> int:
+    """`loopless sample RUN`: text from a trained language model, as it is written."""
+    return _told(_sample, path, prompt, checkpoint, manner)
+
+
+def _sample(path, prompt, checkpoint, manner) -> int:
+    run = RunFolder.open(path)
+    if run.trainer not in ("lm", "avatarl"):
+        raise BadConfig([f"{path} is a run of {run.trainer}; lm and avatarl write text."])
+    _, config, weights = _weights(path, checkpoint, 0)
+    from loopless.train import sampling
+
+    how = sampling.Manner(**manner)
+    if wrong := how.problems():
+        raise BadConfig(wrong)
+    for text in sampling.written(path, config, weights, prompt, how):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    print()
     return 0
 
 

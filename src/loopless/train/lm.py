@@ -8,7 +8,7 @@ Imports everything below `train`, and JAX. Tests: `tests/train/test_lm_update.py
 written plainly beside.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -172,6 +172,18 @@ def network(config: TextConfig, vocabulary: int, key: jax.Array) -> GPT:
         compute=None if config.compute == "float32" else config.compute,
         checkpoint={"auto": None, "on": True, "off": False}[config.recompute],
     )
+
+
+def model_of(config: TextConfig, weights: Mapping[str, Any]) -> GPT:
+    """The model of a run, with the arrays that a checkpoint of it has by name."""
+    shapes = jax.eval_shape(
+        lambda: network(config, weights["tokens"].shape[0], jax.random.key(config.seed))
+    )
+
+    def leaf(path, _):
+        return jnp.asarray(weights[jax.tree_util.keystr(path, simple=True, separator="/")])
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
 
 
 def size_of(config: TextConfig) -> Size:

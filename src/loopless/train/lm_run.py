@@ -72,12 +72,14 @@ class TextRun(run.Run):
     def _compared(self, folder: Path | None) -> dict[str, Any]:
         return self.material.kept_baselines(folder)
 
-    def rows(self, first: int, updates: int) -> dict[str, Any]:
-        """What the updates from number `first` on learn from, [updates, accumulate, batch, ...]."""
+    def rows(self, first: int, count: int, clock: Clock) -> dict[str, Any]:
+        """What `count` updates from number `first` on learn from, [K, accumulate, batch, ...].
+
+        K is always `per_call`, so that the program is the same; the last are not looked at.
+        """
         config = self.config
-        windows = self.material.windows.batches(first, config.windows, updates)
-        shape = updates, config.accumulate, config.batch, -1
-        return {"windows": windows.reshape(shape)}
+        windows = self.material.windows.batches(first, config.windows, self.per_call)
+        return {"windows": windows.reshape(self.per_call, config.accumulate, config.batch, -1)}
 
     def advance(self, clock: Clock) -> Mapping[str, Any]:
         count = self.schedule.after(self.event)
@@ -85,8 +87,7 @@ class TextRun(run.Run):
         for first in range(self.event, self.event + count, self.per_call):
             updates = min(self.per_call, self.event + count - first)
             with clock("data"):
-                # As many as ever, so that the program is the same; the last are not looked at.
-                rows = self.rows(first, self.per_call)
+                rows = self.rows(first, updates, clock)
             with clock("learn"):
                 args = self.fixed, rows, np.int32(first), np.int32(updates)
                 self._learner, told = self.program(self._learner, *args)

@@ -3,12 +3,23 @@
 Imports the rest of `lm`. Tests: `tests/train/test_lm_runs.py`, `tests/train/test_lm_commands.py`.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from loopless.nets.gpt_weights import gpt2_form
 from loopless.train import text_data
+from loopless.train.lm import model_of
 from loopless.train.lm_config import LM
 from loopless.train.lm_run import TextRun
+from loopless.train.text_config import TextConfig
 from loopless.train.text_data import Material
+
+USE = (
+    "A model of GPT-2's form, by GPT-2's names. This file as config.json and the arrays as "
+    "model.safetensors in one folder are what other tools read. Its tokens are those of "
+    "data/tokenizer.json in the run's folder."
+)
 
 
 def make(config: LM) -> TextRun:
@@ -19,3 +30,9 @@ def make(config: LM) -> TextRun:
 def reopen(config: LM, folder: Path) -> TextRun:
     """The run in `folder`, which keeps its tokens."""
     return TextRun(config, Material.of(config, text_data.reopen(config, folder)), folder)
+
+
+def exported(config: TextConfig, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict]:
+    """The arrays of a model by GPT-2's names, and a card that says how to use them."""
+    arrays, card = gpt2_form(model_of(config, weights))
+    return arrays, card | {"use": USE}
