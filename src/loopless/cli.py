@@ -51,6 +51,62 @@ def bench(
 
 
 @app.command
+def verify(
+    function: Annotated[Positional[str], arg(metavar="MODULE:FUNCTION")],
+    claim: Annotated[str | None, arg(name="as", metavar="NAME")] = None,
+    library: Literal["numpy", "torch", "jax"] | None = None,
+    layout: Annotated[str | None, arg(metavar="NAME")] = None,
+    map: Annotated[tuple[str, ...], arg(metavar="THEIRS=OURS ...")] = (),
+    fix: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...")] = (),
+    cases: Annotated[int, arg(metavar="N")] = 1000,
+    seconds: Annotated[float, arg(metavar="S")] = 30.0,
+    truncation: bool = True,
+    strict: bool = False,
+    timing: bool = True,
+    json: Annotated[Path | None, arg(metavar="PATH")] = None,
+) -> int:
+    """Check your own function against the reference loop, and time it beside ours.
+
+    Exit code 0: equal. 1: it differs, with the smallest case and what is wrong in words.
+
+    Args:
+        function: Yours, as MODULE:FUNCTION or FILE.py:FUNCTION.
+        claim: What it should be: gae, lambda_returns, discounted_returns, n_step_returns, vtrace,
+            retrace, upgo, token_gae, normalize, q_targets, q_loss, ppo_loss, avatarl_loss,
+            allo_loss, uniform_sampler, prioritized_sampler or geometric_sampler.
+        library: Whose arrays it takes; found out if it is not said.
+        layout: time, batch, trailing, single or lists; for losses rows, columns or sample. Found
+            out if it is not said.
+        map: What its parameters are, where their names do not tell.
+        fix: Numbers that are built into it, such as gamma=0.99.
+        cases: How many to try.
+        seconds: How long to try.
+        truncation: Whether its rollouts may be cut off by a time limit.
+        strict: Count as wrong what is right on finite numbers alone.
+        timing: Time it beside ours.
+        json: File for the report; - prints it in place of the tables.
+    """
+    from loopless.verify import command
+
+    return command.verify(
+        command.Asked(
+            target=function,
+            claim=claim,
+            library=library,
+            layout=layout,
+            map=map,
+            fix=fix,
+            cases=cases,
+            seconds=seconds,
+            truncation=truncation,
+            strict=strict,
+            timing=timing,
+            json=json,
+        )
+    )
+
+
+@app.command
 def train(trainer: Annotated[Positional[str], arg(metavar="TRAINER")]) -> int:
     """Train an agent: `loopless train dqn --env CartPole-v1`.
 
