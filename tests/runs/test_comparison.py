@@ -88,7 +88,7 @@ def test_evaluations_are_compared_if_all_have_them(run):
 
 def test_runs_without_returns_are_named(run, tmp_path):
     empty = made_up_runs.write(tmp_path / "empty", [])
-    with pytest.raises(BadRun, match=r"no returns are logged in .*empty\."):
+    with pytest.raises(BadRun, match=r"are logged in .*empty\."):
         comparison.comparison([run("a"), empty])
 
 
@@ -125,3 +125,47 @@ def test_curves_without_a_common_step_meet_in_one_point():
     steps, curves = series.align([early, late])
     assert steps.tolist() == [4.0]
     assert curves.tolist() == [[6.0], [9.0]]
+
+
+def language_rows(windows: int, losses: list[float], critic: float = 1.3) -> list[dict]:
+    """A log whose steps are worth `windows` tokens each."""
+    return [
+        {
+            "step": step, "time": float(step), "kind": "eval", "tokens": step * windows,
+            "validation_per_character": loss, "critic_per_character": critic,
+        }
+        for step, loss in enumerate(losses, 1)
+    ]  # fmt: skip
+
+
+def test_language_models_are_compared_at_equal_tokens(tmp_path):
+    config = {"loss": "ce", "batch": 1}
+    slow = made_up_runs.write(tmp_path / "a", language_rows(10, [3, 2, 1]), config)
+    fast = made_up_runs.write(tmp_path / "b", language_rows(20, [3, 2, 1.5]), config | {"batch": 2})
+    figure = comparison.comparison([fast, slow])
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("tokens", "nats per character")
+    first, second, critic = axes.get_lines()
+    assert first.get_xdata().tolist() == [10, 20, 30]  # the lower of the two comes first
+    assert second.get_xdata().tolist() == [20, 40, 60]
+    assert (critic.get_label(), critic.get_ydata()[0]) == ("critic", 1.3)
+
+
+def test_critics_that_differ_are_no_line_across(tmp_path):
+    folders = [
+        made_up_runs.write(tmp_path / name, language_rows(1, [3, 2], critic), {"loss": name})
+        for name, critic in (("ce", 1.3), ("soft", 1.4))
+    ]
+    (axes,) = comparison.comparison(folders).axes
+    assert len(axes.get_lines()) == 2
+
+
+def test_a_setting_that_another_trainer_lacks_does_not_tell(tmp_path):
+    folders = [
+        made_up_runs.write(tmp_path / "a", language_rows(1, [3, 2]), {"steps": 2}),
+        made_up_runs.write(tmp_path / "b", language_rows(1, [3, 2]), {"steps": 2, "top_k": 4}),
+    ]
+    for folder, trainer in zip(folders, ("lm", "avatarl"), strict=True):
+        (folder / "run.json").write_text(f'{{"trainer": "{trainer}"}}')
+    found = grouped([*map(Run.read, folders)], "validation_per_character")
+    assert [group.label for group in found] == ["lm", "avatarl"]

@@ -2,7 +2,8 @@
 
 Runs that differ only by seed are one group, as are the seeds of one run: a line for the
 interquartile mean, a band for what other seeds would have given. A group is named by what tells
-it from the others. Imports matplotlib. Tests: `tests/runs/test_comparison.py`.
+it from the others. Language models are compared at equal tokens. Imports matplotlib.
+Tests: `tests/runs/test_comparison.py`.
 """
 
 from __future__ import annotations
@@ -20,16 +21,31 @@ from matplotlib.figure import Figure
 
 from loopless.runs import look, series
 from loopless.runs.failures import BadRun
-from loopless.runs.plots import Run
+from loopless.runs.glossary import METRICS
+from loopless.runs.plots import LABELS, Run
 from loopless.runs.statistics import LEVEL, bootstrap_band, iqm
 
 # Settings by which runs of one experiment may differ: who they are, not what they do.
 IDENTITY = {"seed", "seeds", "run", "runs", "name"}
 IDENTITY |= {"log_every", "plot_every", "checkpoint_every", "profile", "tensorboard"}
-METRIC_ORDER = ("eval_return", "return_mean")
-TITLES = {"eval_return": "Evaluation return", "return_mean": "Training return"}
+METRIC_ORDER = ("eval_return", "return_mean", "validation_per_character", "validation_loss")
+TITLES = {
+    "eval_return": "Evaluation return",
+    "return_mean": "Training return",
+    "validation_per_character": "Validation cross-entropy",
+    "validation_loss": "Validation cross-entropy",
+}
+LEAST_IS_BEST = {"validation_per_character", "validation_loss"}
+# What stands beside a metric as a line across, if it is the same in all runs.
+BESIDE = {
+    "validation_per_character": (
+        "critic_per_character", "token_trigram_per_character", "character_trigram_per_character",
+    ),
+    "validation_loss": ("critic_loss", "token_trigram_loss"),
+}  # fmt: skip
 SPEAKING = {"trainer", "env"}  # settings whose value says it all
 LINES = ("-", (0, (4, 1.5)), (0, (1, 1)))
+ACROSS = ((0, (6, 2)), (0, (1, 1)), (0, (6, 2, 1, 2)))
 
 
 @dataclass(frozen=True)
@@ -47,18 +63,25 @@ def comparison(folders: Sequence[Path | str]) -> Figure:
     metric, silent = _metric(runs)
     if silent or not runs:
         names = ", ".join(str(run.folder) for run in silent) or "no run"
-        raise BadRun(f"plot: no returns are logged in {names}. Leave out what has not trained yet.")
-    groups = grouped(runs, metric)
+        raise BadRun(
+            f"plot: no returns and no validation that all share are logged in {names}. Leave out "
+            f"what has not trained yet."
+        )
+    over = _over(runs, metric)
+    groups = grouped(runs, metric, over)
     with look.styled():
         size = (10.0, 4.8) if len(groups) > 1 else (8.0, 4.5)
         said = f"interquartile mean, {LEVEL:.0%} bootstrap band"
         several = any(len(group.curves) > 1 for group in groups)
         figure, axes = look.new_axes(TITLES[metric], said if several else "", figsize=size)
-        for number, group in enumerate(_best_first(groups)):
+        for number, group in enumerate(_best_first(groups, metric)):
             colour = look.COLOURS[number % len(look.COLOURS)]
             line = LINES[number // len(look.COLOURS) % len(LINES)]
             look.draw(axes, curve_of(group), colour, _legend(group), linestyle=line)
-        axes.set_ylabel("reward")
+        for line, (name, value) in zip(ACROSS, _beside(runs, metric).items(), strict=False):
+            axes.axhline(value, color=look.GREY, linewidth=1.2, linestyle=line, label=LABELS[name])
+        axes.set_xlabel(over)
+        axes.set_ylabel(METRICS[metric].unit)
         look.fit_steps(
             axes, min(group.steps[0] for group in groups), max(group.steps[-1] for group in groups)
         )
@@ -69,7 +92,7 @@ def comparison(folders: Sequence[Path | str]) -> Figure:
     return figure
 
 
-def grouped(runs: Sequence[Run], metric: str) -> list[Group]:
+def grouped(runs: Sequence[Run], metric: str, over: str = "step") -> list[Group]:
     """Runs gathered by their settings, seeds left out, on a common grid each."""
     members: dict[Any, list[Run]] = {}
     settings = {}
@@ -82,7 +105,7 @@ def grouped(runs: Sequence[Run], metric: str) -> list[Group]:
     return [
         Group(
             labels[key] or _common_name([run.name for run in gathered]),
-            *series.align([pair for run in gathered for pair in _curves(run, metric)]),
+            *series.align([pair for run in gathered for pair in _curves(run, metric, over)]),
         )
         for key, gathered in members.items()
     ]
@@ -119,10 +142,16 @@ def _labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """What tells each group from the others, in words; nothing where nothing does."""
     known = [mine for mine in settings if mine]
     names = dict.fromkeys(name for mine in known for name in mine)
-    telling = [name for name in names if len({repr(mine.get(name)) for mine in known}) > 1]
+    telling = [name for name in names if _tells(name, known)]
     return [
         ", ".join(_said(name, mine[name]) for name in telling if name in mine) for mine in settings
     ]
+
+
+def _tells(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a setting differs between runs of the trainers that have it."""
+    trainers = {mine.get("trainer") for mine in settings if name in mine}
+    return len({repr(mine.get(name)) for mine in settings if mine.get("trainer") in trainers}) > 1
 
 
 def _said(name: str, value: Any) -> str:
@@ -137,24 +166,42 @@ def _metric(runs: Sequence[Run]) -> tuple[str, list[Run]]:
     """The first metric that all runs have, and else who lacks the last."""
     silent: list[Run] = []
     for metric in METRIC_ORDER:
-        silent = [run for run in runs if not _curves(run, metric)]
+        silent = [run for run in runs if not _curves(run, metric, "step")]
         if not silent:
             return metric, []
     return METRIC_ORDER[-1], silent
 
 
-def _curves(run: Run, metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
+def _over(runs: Sequence[Run], metric: str) -> str:
+    """What the runs are compared at equal numbers of: tokens if all count them, or else steps."""
+    counted = all("tokens" in run.columns_of(metric) for run in runs)
+    return "tokens" if counted and metric in LEAST_IS_BEST else "step"
+
+
+def _beside(runs: Sequence[Run], metric: str) -> dict[str, float]:
+    """What all runs have in common to be compared with, by name."""
+    found = {}
+    for name in BESIDE.get(metric, ()):
+        values = {float(run.columns_of(name)[name][-1]) for run in runs
+                  if name in run.columns_of(name)}  # fmt: skip
+        if len(values) == 1:
+            found[name] = values.pop()
+    return found
+
+
+def _curves(run: Run, metric: str, over: str) -> list[tuple[np.ndarray, np.ndarray]]:
     """Steps and smoothed values of every seed of a run."""
     columns = run.columns_of(metric)
     if metric not in columns:
         return []
     seeds = columns[metric] if columns[metric].ndim == 2 else columns[metric][:, None]
-    found = [series.curve(columns["step"], seed) for seed in seeds.T]
+    found = [series.curve(columns[over], seed) for seed in seeds.T]
     return [(curve.steps, curve.line) for curve in found if curve]
 
 
-def _best_first(groups: list[Group]) -> list[Group]:
-    return sorted(groups, key=lambda group: -iqm(group.curves)[-1])
+def _best_first(groups: list[Group], metric: str) -> list[Group]:
+    sign = 1 if metric in LEAST_IS_BEST else -1
+    return sorted(groups, key=lambda group: sign * iqm(group.curves)[-1])
 
 
 def _legend(group: Group) -> str:
