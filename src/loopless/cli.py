@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 from tyro.extras import SubcommandApp
 
+from loopless.bench.suites import SUITES
+
 DESCRIPTION = (
     "Reinforcement-learning hot paths with no Python loop in them, "
     "checked against the loop they replace. `loopless --version` prints the version."
@@ -21,32 +23,37 @@ app = SubcommandApp()
 
 @app.command
 def bench(
-    suite: Annotated[Positional[str], arg(metavar="[SUITE]")] = "returns",
+    suites: Annotated[
+        Positional[tuple[str, ...]],
+        arg(metavar="[SUITE ...]", help=f"What to measure: {', '.join(SUITES)}."),
+    ] = (),
     quick: bool = False,
     json: Annotated[Path | None, arg(metavar="PATH")] = None,
     threads: Annotated[int, arg(metavar="N")] = 1,
     peers: bool = True,
     ablate: bool = False,
+    compare: Annotated[Path | None, arg(metavar="PATH")] = None,
 ) -> int:
     """Time our functions against the loops they replace and against every installed peer.
 
-    Answers are checked before anything is timed; exit code 1 means that ours were wrong.
+    Without a suite all of them run, quick, and give one table. Answers are checked before anything
+    is timed; exit code 1 means that ours were wrong, or that a suite failed.
 
     Args:
-        suite: What to measure: returns, replay, q_learning, training, learning,
-            ppo_training or ppo_learning.
-        quick: Fewer shapes and short budgets: about a minute.
+        quick: Fewer shapes and short budgets: about a minute a suite.
         json: File for the result; if none is named, bench-results/SUITE.json.
         threads: Threads for every library, and cores to pin to.
         peers: Measure other libraries too, those that are installed.
         ablate: Add the proposals of the founding notes: what was claimed, what is measured.
+        compare: An older result: show what moved since.
     """
     from loopless.bench import command
 
-    return command.bench(
+    return command.run(
+        suites,
         command.Options(
-            suite=suite, quick=quick, json=json, threads=threads, peers=peers, ablate=ablate
-        )
+            quick=quick, json=json, threads=threads, peers=peers, ablate=ablate, compare=compare
+        ),
     )
 
 

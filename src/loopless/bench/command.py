@@ -1,19 +1,49 @@
-"""`loopless bench`: run a suite, show it, write it, and say by exit code whether we are right."""
+"""`loopless bench`: run suites, show them, write them, and say by exit code whether we are right.
+
+One suite runs in this process; several in one each (`everything`). Imports `suites` and `result`,
+and no array library before the process has its cores. Tests: `tests/test_cli.py`,
+`tests/bench/test_bench_everything.py`.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from loopless.bench import interrupts
 from loopless.bench.process import isolate
 from loopless.bench.result import Result, save
-from loopless.bench.suites import Options, Suite, check_name, load
+from loopless.bench.suites import SUITES, Options, Suite, check_name, load
 
 OK, WRONG, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def run(suites: Sequence[str], options: Options) -> int:
+    """`loopless bench [SUITE…]`."""
+    if len(suites) == 1:
+        return bench(replace(options, suite=suites[0]))
+    return bench_all(suites, options)
+
+
+def bench_all(suites: Sequence[str], options: Options) -> int:
+    """Several suites, or all of them and then quick; exit codes as of one."""
+    path = options.json or Path("bench-results") / ("all.json" if not suites else "several.json")
+    try:
+        for name in suites or SUITES:
+            check(replace(options, suite=name), path)
+        old = _old(options)
+    except ValueError as problem:
+        say(str(problem))
+        return USAGE
+    from loopless.bench import everything
+
+    quick = options.quick or not suites
+    new, code = everything.run(suites or SUITES, replace(options, quick=quick), path)
+    _compare(old, new, options)
+    return code
 
 
 def bench(
@@ -25,6 +55,7 @@ def bench(
     path = options.json or Path("bench-results") / f"{options.suite}.json"
     try:
         check(options, path)
+        old = _old(options)
     except ValueError as problem:
         say(str(problem))
         return USAGE
@@ -46,6 +77,7 @@ def bench(
     finally:
         # Also after an error: what was measured is not thrown away.
         report(result, path)
+        _compare(old, [result], options)
     if result.interrupted:
         return INTERRUPTED
     return WRONG if result.ours_is_wrong else OK
@@ -76,6 +108,22 @@ def report(result: Result, path: Path) -> None:
     out = console()
     show(result, out)
     out.print(f"Written to {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _old(options: Options) -> list[Result]:
+    """What to compare with, read before anything is measured."""
+    from loopless.bench.collection import load_all
+
+    return load_all(options.compare) if options.compare else []
+
+
+def _compare(old: list[Result], new: list[Result], options: Options) -> None:
+    if not options.compare:
+        return
+    from loopless.bench import compare
+    from loopless.bench.table import console
+
+    compare.show(compare.compare(old, new), console(), str(options.compare))
 
 
 def say(text: str) -> None:

@@ -27,6 +27,10 @@ PACKAGES = (
     "rlax",
     "cpprb",
     "flashbax",
+    "equinox",
+    "optax",
+    "gymnasium",
+    "tokenizers",
 )
 
 

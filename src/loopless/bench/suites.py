@@ -27,6 +27,7 @@ class Options:
     threads: int = 1
     peers: bool = True
     ablate: bool = False
+    compare: Path | None = None
 
 
 Say = Callable[[str], None]

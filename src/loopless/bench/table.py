@@ -33,7 +33,7 @@ def show(result: Result, out: Console) -> None:
         _show_times(titles.get(section, section), rows, out)
     _show_targets(result.measurements, out)
     _show_notes(result.measurements, out)
-    _show_machine(result, out)
+    show_machine(result, out)
 
 
 def _show_times(title: str, rows: Sequence[Measurement], out: Console) -> None:
@@ -131,7 +131,7 @@ def _notes(row: Measurement) -> list[str]:
     return notes
 
 
-def _show_machine(result: Result, out: Console) -> None:
+def show_machine(result: Result, out: Console) -> None:
     machine = result.machine
     commit = machine.get("commit") or {}
     parts = [

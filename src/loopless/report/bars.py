@@ -1,7 +1,7 @@
 """Bars on a logarithmic scale, in SVG: one chart a case, with a name and a number a bar.
 
 Lengths are in per cent and names in HTML, so that a chart fits a phone without small print.
-Imports `markup`, and `bench` for what a row is. Tests: `tests/report/test_report_bars.py`.
+Imports `markup`, and `bench` for what a row is. Tests: `tests/report/test_report_charts.py`.
 """
 
 from __future__ import annotations

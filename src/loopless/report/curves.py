@@ -1,7 +1,7 @@
 """Curves over steps, in SVG: lines, bands and axes that follow the theme and the width of a page.
 
 The drawing is stretched to the room there is, its strokes are not; labels are HTML beside it.
-Imports `markup` and `runs.series`. Tests: `tests/report/test_report_curves.py`.
+Imports `markup` and `runs.series`. Tests: `tests/report/test_report_charts.py`.
 """
 
 from __future__ import annotations

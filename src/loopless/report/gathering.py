@@ -1,7 +1,7 @@
 """What a page is made of: runs and results of benchmarks, as far as they can be read.
 
 Whatever is broken is named in `problems` and left out; the rest is shown. Imports `runs` and
-`bench`, and no plotting library. Tests: `tests/report/test_report_gathering.py`.
+`bench`, and no plotting library. Tests: `tests/report/test_report_page.py`.
 """
 
 from __future__ import annotations

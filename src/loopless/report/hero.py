@@ -2,7 +2,7 @@
 
 The README's headlines where the results hold them; of a quick run, which has other cases, the
 first of the same section. Then how each run ended. Imports `bench`. Tests:
-`tests/report/test_report_hero.py`.
+`tests/report/test_report_charts.py`.
 """
 
 from __future__ import annotations

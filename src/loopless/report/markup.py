@@ -1,6 +1,6 @@
 """HTML from Python: what a run or a file says is text, and cannot become markup.
 
-Imports the standard library. Tests: `tests/report/test_report_markup.py`.
+Imports the standard library. Tests: `tests/report/test_report_charts.py`.
 """
 
 from __future__ import annotations
