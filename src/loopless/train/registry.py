@@ -12,9 +12,9 @@ from typing import Any
 from loopless.runs.failures import BadConfig
 
 TRAINERS = {
-    "allo": ("loopless.train.allo_config", "ALLO", "loopless.train.allo_trainer"),
     "dqn": ("loopless.train.dqn_config", "DQN", "loopless.train.dqn_trainer"),
     "ppo": ("loopless.train.ppo_config", "PPO", "loopless.train.ppo_trainer"),
+    "allo": ("loopless.train.allo_config", "ALLO", "loopless.train.allo_trainer"),
     "avatarl": (
         "loopless.train.avatarl_config",
         "AvataRL",

@@ -38,11 +38,14 @@ class Run:
             return None
         updates = np.atleast_1d(self.learner.updates)
         where = ", ".join(
-            f"update {updates[i]:,}"
-            + (f" of seed {self.config.seed + i}" if len(failed) > 1 else "")
+            f"update {updates[i]:,}" + (f" of {self.agent(int(i))}" if len(failed) > 1 else "")
             for i in np.flatnonzero(failed)
         )
         return f"the loss or its gradient was not finite at {where}; learning stopped there"
+
+    def agent(self, number: int) -> str:
+        """What tells an agent of several from the others."""
+        return f"seed {self.config.seed + number}"
 
     def settle(self, folder: Path) -> None:
         """Keep in the folder of a new run what it needs beside checkpoints: nothing."""
