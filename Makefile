@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-EXTRAS := torch,jax,train,box2d,tensorboard,text,peers,dev
+EXTRAS := torch,jax,train,box2d,tensorboard,text,docs,peers,dev
 
-.PHONY: setup demo test lint bench clean help
+.PHONY: setup demo test lint bench docs clean help
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -35,6 +35,11 @@ test: export OPENBLAS_NUM_THREADS = 1
 test: lint ## lint, then all tests
 	@$(BIN)/python -m pytest --numprocesses auto
 
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: setup ## the documentation, into site/
+	@$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "written: site/index.html"
+
 bench: setup ## the full benchmarks, as in the README
 	@$(BIN)/loopless bench returns --ablate --json benchmarks/results/returns.json
 	@$(BIN)/loopless bench replay --json benchmarks/results/replay.json
@@ -46,4 +51,4 @@ bench: setup ## the full benchmarks, as in the README
 	@$(BIN)/python -m loopless.bench.readme README.md benchmarks/RESULTS.md
 
 clean: ## remove what make made
-	rm -rf $(VENV) .ruff_cache .hypothesis bench-results
+	rm -rf $(VENV) .ruff_cache .hypothesis bench-results site

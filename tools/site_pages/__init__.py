@@ -1,0 +1,1 @@
+"""What the documentation shows of the code and its results. Not part of the library."""
