@@ -22,8 +22,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) --editable '.[$(EXTRAS)]'
 	@touch $@
 
-demo: setup ## the main job on its defaults
-	@$(BIN)/loopless bench returns --quick
+demo: setup ## everything once, small: under five minutes, and a page at the end
+	@$(BIN)/loopless demo
 
 lint: setup ## format, lint, types
 	@$(BIN)/ruff format --check .
@@ -51,4 +51,4 @@ bench: setup ## the full benchmarks, as in the README
 	@$(BIN)/python -m loopless.bench.readme README.md benchmarks/RESULTS.md
 
 clean: ## remove what make made
-	rm -rf $(VENV) .ruff_cache .hypothesis bench-results site
+	rm -rf $(VENV) .ruff_cache .hypothesis bench-results demo-results site

@@ -209,6 +209,7 @@ def export(
 def report(
     runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="[RUN ...]")] = (),
     bench: Annotated[tuple[Path, ...], arg(metavar="PATH ...")] = (),
+    verify: Annotated[tuple[Path, ...], arg(metavar="FILE ...")] = (),
     out: Annotated[Path, arg(metavar="FILE")] = Path("report.html"),
 ) -> int:
     """Write one page of runs and benchmarks that opens anywhere and loads nothing.
@@ -218,11 +219,30 @@ def report(
     Args:
         runs: Folders of runs, or a folder that holds some; with nothing named, runs/.
         bench: Files of `loopless bench`, or a folder of them; with nothing named, bench-results/.
+        verify: Files of `loopless verify --json`.
         out: File of the page.
     """
     from loopless.report import command
 
-    return command.report(runs, bench, out)
+    return command.report(runs, bench, out, verify)
+
+
+@app.command
+def demo(
+    parts: Annotated[Positional[tuple[str, ...]], arg(metavar="[PART ...]")] = (),
+    folder: Annotated[Path | None, arg(metavar="DIR")] = None,
+) -> int:
+    """See everything once, small: under five minutes on two cores, and a page at the end.
+
+    Each part runs as a command of its own; exit code 1 means that one failed, and which is said.
+
+    Args:
+        parts: verify, returns, q_learning, dqn, ppo, allo, avatarl, sample; all if none is named.
+        folder: Where everything goes; the next free demo-results/N if left out.
+    """
+    from loopless import demo
+
+    return demo.demo(parts, folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loopless.bench.result import Measurement, Result, Target, save
+from loopless.verify.verdicts import Failing, Finding, Report, Timing
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -34,6 +35,25 @@ def result(suite="returns", **changes):
 
 def write_result(path: Path, suite="returns") -> Path:
     save(result(suite), path)
+    return path
+
+
+def write_verdict(path: Path) -> Path:
+    columns = ["t", "rewards", "values", "next_values", "your advantages", "right advantages"]
+    found = Report(
+        "some_module_of_mine:generalised_advantage_estimates",
+        "gae",
+        {},
+        "NumPy, [T, B] arrays",
+        [Finding("truncations", "differs", 119, 100)],
+        ["Treats truncation as termination."],
+        ["It is given one flag."],
+        Failing(
+            "truncations", {"gamma": "0.5"}, columns, [["0"] * 6, ["0.125"] * 6], [True, False]
+        ),
+        Timing("128×64", 6e-4, 2e-5),
+    )
+    path.write_text(json.dumps(found.to_json()))
     return path
 
 

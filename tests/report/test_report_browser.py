@@ -1,7 +1,7 @@
 """The page in a real browser: it opens, asks for nothing, complains of nothing, fits a phone."""
 
 import pytest
-from made_up_page import write_result, write_run
+from made_up_page import write_result, write_run, write_verdict
 from support.chromium import BINARY, Chromium
 
 from loopless.report.gathering import gather
@@ -22,7 +22,8 @@ def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     runs = [write_run(folder / name) for name in ("one", "a-run-with-quite-a-long-name-" * 3)]
     path = folder / "page.html"
-    path.write_text(page(gather(runs, [write_result(folder / "returns.json"), folder / "no.json"])))
+    results = [write_result(folder / "returns.json"), folder / "no.json"]
+    path.write_text(page(gather(runs, results, [write_verdict(folder / "verify.json")])))
     return path
 
 

@@ -27,6 +27,7 @@ MARKS = {
     "left out": ("–", "dim"),
 }
 HEARTBEAT_S = 15.0
+PADDING = 1 + 4 + 8  # of a row: its mark, its time, and the gaps
 
 
 @contextmanager
@@ -48,7 +49,8 @@ class _Frame:
         self._parts, self._spinner, self._start = parts, Spinner("dots", style="cyan"), monotonic()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Group(_rows(self._parts, self._spinner), self._bar(min(options.max_width, 100)))
+        rows = _rows(self._parts, self._spinner, options.max_width, wrap=False)
+        yield Group(rows, self._bar(min(options.max_width, 100)))
 
     def _bar(self, width: int) -> Text:
         parts = self._parts
@@ -67,12 +69,17 @@ class _Frame:
         )  # fmt: skip
 
 
-def _rows(parts: Sequence[Part], spinner: Spinner) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 1), expand=False)
-    table.add_column(width=1)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+def _rows(parts: Sequence[Part], spinner: Spinner, width: int, wrap: bool) -> Table:
+    """Mark, name, time and last words; these alone give way where there is little room."""
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    table.add_column(min_width=1)
+    longest = max(len(part.name) for part in parts)
+    table.add_column(no_wrap=True, min_width=longest)
+    table.add_column(justify="right", no_wrap=True, min_width=4)
+    room = max(20, width - longest - PADDING)
+    table.add_column(
+        no_wrap=not wrap, overflow="fold" if wrap else "ellipsis", min_width=20, max_width=room
+    )
     for part in parts:
         running = part.state == "running"
         mark, style = MARKS.get(part.state, ("", ""))
@@ -113,7 +120,7 @@ class _Lines:
 
 def final(parts: Sequence[Part], out: Console) -> None:
     """What came of each part, and where to read about those that failed."""
-    out.print(_rows(parts, Spinner("dots")))
+    out.print(_rows(parts, Spinner("dots"), out.width, wrap=True))
     for part in parts:
         if part.state == "failed" and part.log:
             out.print(Text(f"   {part.name}: all that it said is in {part.log}", style="dim"))

@@ -28,7 +28,7 @@ class Part:
     """One command: what it is called, and how it has gone so far.
 
     `good` are the exit codes of success. `said` is the last line of a child that runs, and
-    afterwards what came of it.
+    afterwards what came of it. What it prints goes to `output`, or else to its log.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Part:
     seconds: float = 0.0
     said: str = ""
     log: Path | None = None
+    output: Path | None = None
 
     @property
     def share(self) -> float:
@@ -76,12 +77,12 @@ def run_all(parts: Sequence[Part], logs: Path, conclude: Conclude, show: Show) -
 def _run(part: Part, received: list[int], show: Callable[[], None]) -> None:
     assert part.log is not None
     start = time.monotonic()
-    with part.log.open("wb") as log:
+    with part.log.open("ab", buffering=0) as log, (part.output or part.log).open("ab") as output:
         try:
             child = subprocess.Popen(
                 part.command,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=output,
                 stderr=subprocess.PIPE,
                 process_group=0,  # the terminal's Ctrl-C comes to us alone, and we pass it on once
             )
@@ -125,7 +126,8 @@ def _judge(part: Part, interrupted: bool, conclude: Conclude) -> None:
     try:
         part.said, part.state = conclude(part), "done"
     except Exception as problem:
-        part.state, part.said = "failed", str(problem) or type(problem).__name__
+        reason = str(problem) or type(problem).__name__
+        part.state, part.said = "failed", f"{part.said}: {reason}" if part.said else reason
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from loopless.bench.result import Result
 from loopless.bench.suites import Options
 from loopless.bench.table import console, show_machine
 
-ABOUT_S = 60.0
+ABOUT_S = {"returns": 25.0, "q_learning": 25.0, "learning": 20.0, "training": 80.0}  # if quick
 
 
 def run(
@@ -31,7 +31,11 @@ def run(
     for file in files.values():
         file.unlink(missing_ok=True)  # what fails now must not show what was measured before
     parts = [
-        Part(name, command("bench", name, "--json", str(file), *_flags(options)), ABOUT_S)
+        Part(
+            name,
+            command("bench", name, "--json", str(file), *_flags(options)),
+            ABOUT_S.get(name, 60.0),
+        )
         for name, file in files.items()
     ]
     with board.board(parts) as show:

@@ -14,19 +14,21 @@ OK, INCOMPLETE, USAGE = 0, 1, 2
 RUNS, RESULTS = Path("runs"), Path("bench-results")  # where `train` and `bench` write
 
 
-def report(runs: Sequence[Path], bench: Sequence[Path], out: Path) -> int:
+def report(
+    runs: Sequence[Path], bench: Sequence[Path], out: Path, verify: Sequence[Path] = ()
+) -> int:
     """Exit codes: 0; 1 if something could not be read and is left out; 2 nothing was written."""
-    if not runs and not bench:
+    if not runs and not bench and not verify:
         runs, bench = ([path] if path.is_dir() else [] for path in (RUNS, RESULTS))
-    if problems := check(runs, bench, out):
+    if problems := check(runs, bench, out, verify):
         print("\n".join(problems), file=sys.stderr)
         return USAGE
     from loopless.report.gathering import gather
 
-    contents = gather(runs, bench)
+    contents = gather(runs, bench, verify)
     for problem in contents.problems:
         print(f"Left out: {problem}", file=sys.stderr)
-    if not contents.runs and not contents.results:
+    if not (contents.runs or contents.results or contents.verdicts):
         print("report: nothing could be read, so there is no page.", file=sys.stderr)
         return USAGE
     from loopless.report.page import page
@@ -40,12 +42,15 @@ def report(runs: Sequence[Path], bench: Sequence[Path], out: Path) -> int:
     return INCOMPLETE if contents.problems else OK
 
 
-def check(runs: Sequence[Path], bench: Sequence[Path], out: Path) -> list[str]:
+def check(
+    runs: Sequence[Path], bench: Sequence[Path], out: Path, verify: Sequence[Path]
+) -> list[str]:
     """All that is wrong with the request."""
     problems = [f"report: there is no run {path}.{_others(path)}" for path in runs
                 if not path.exists()]  # fmt: skip
     problems += [f"report: --bench {path} is not there." for path in bench if not path.exists()]
-    if not runs and not bench:
+    problems += [f"report: --verify {path} is not there." for path in verify if not path.exists()]
+    if not runs and not bench and not verify:
         problems.append(
             f"report: here is neither {RUNS}/ nor {RESULTS}/. Name the folders of runs, or the "
             f"files of `loopless bench` with --bench."

@@ -1,7 +1,7 @@
-"""What a page is made of: runs and results of benchmarks, as far as they can be read.
+"""What a page is made of: runs, benchmarks and verdicts, as far as they can be read.
 
-Whatever is broken is named in `problems` and left out; the rest is shown. Imports `runs` and
-`bench`, and no plotting library. Tests: `tests/report/test_report_page.py`.
+Whatever is broken is named in `problems` and left out; the rest is shown. Imports `runs`
+and `bench`, and no plotting library. Tests: `tests/report/test_report_page.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import numpy as np
 
 from loopless.bench import collection
 from loopless.bench.result import Result
+from loopless.report import checked
 from loopless.runs import durable, metrics
 from loopless.runs.failures import Failure
 from loopless.runs.folder import RunFolder
 from loopless.runs.glossary import METRICS
+from loopless.verify.verdicts import Report
 
 CURVES = {row.picture for row in METRICS.values() if row.picture}  # which the page draws itself
 KINDS = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg"}
@@ -73,14 +75,18 @@ class Contents:
     runs: list[RunView]
     results: list[Result]
     problems: list[str]
+    verdicts: list[Report] = field(default_factory=list)
 
 
-def gather(runs: Iterable[Path], results: Iterable[Path]) -> Contents:
+def gather(
+    runs: Iterable[Path], results: Iterable[Path], verdicts: Iterable[Path] = ()
+) -> Contents:
     """Read everything; what fails is a problem, not an error."""
     problems: list[str] = []
     folders = dict.fromkeys(folder for path in runs for folder in run_folders(path))
     views = [view for folder in folders if (view := read_run(folder, problems))]
-    return Contents(views, collection.gather(results, problems), problems)
+    measured = collection.gather(results, problems)
+    return Contents(views, measured, problems, checked.gather(verdicts, problems))
 
 
 def run_folders(path: Path) -> list[Path]:

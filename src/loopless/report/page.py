@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 
 from loopless import __version__
-from loopless.report import hero, learning, speed
+from loopless.report import checked, hero, learning, speed
 from loopless.report.gathering import Contents
 from loopless.report.markup import Markup, join, tag
 from loopless.report.words import day, several
@@ -41,6 +41,7 @@ def page(contents: Contents, title: str = "loopless report") -> str:
             _problems(contents.problems),
             speed.section(contents.results),
             learning.section(contents.runs),
+            checked.section(contents.verdicts),
         ),
         tag("footer", f"Written by loopless {__version__}. This page is one file and loads none."),
     ]
@@ -51,9 +52,11 @@ def _header(contents: Contents, title: str) -> Markup:
     made = [
         several(len(contents.runs), "run"),
         several(len(contents.results), "suite") + " of benchmarks",
+        *([several(len(contents.verdicts), "function") + " verified"] * bool(contents.verdicts)),
         day(datetime.now(UTC).isoformat()),
     ]
-    links = [tag("a", "Speed", href="#speed"), " ", tag("a", "Runs", href="#runs")]
+    names = ["Speed", "Runs", *(["Verified"] if contents.verdicts else [])]
+    links = [tag("a", name, href=f"#{name.lower()}") for name in names]
     return tag(
         "header",
         tag("h1", title),

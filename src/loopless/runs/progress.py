@@ -9,6 +9,7 @@ Tests: `tests/runs/test_progress.py`.
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ from loopless.runs.clock import Clock
 from loopless.runs.memory import resident_bytes
 
 REFRESH_S = 0.25
+LINES_VARIABLE = "LOOPLESS_LINES_EVERY"  # seconds between lines, for who reads them as they come
+EVERY_S = 10.0
 FIRST_LINE_S = 2.0  # soon, so that whoever started the run sees that it runs
 KEPT = 100  # values of one metric that its mean is taken over, at most
 LAST_WORDS_S = 2.0  # how long `close` waits for a terminal that does not take its line
@@ -51,14 +54,15 @@ class Progress:
         *,
         name: str = "",
         show: Sequence[str] = ("return_mean", "eval_return", "loss"),
-        every_s: float = 10.0,
+        every_s: float | None = None,
         window_s: float = 5.0,
         file: IO[str] | None = None,
         terminal: bool | None = None,
         width: int | None = None,
     ):
         self._clock, self._total, self._name = clock, total, name
-        self._every_s, self._window_s = every_s, window_s
+        self._every_s = _lines_every() if every_s is None else every_s
+        self._window_s = window_s
         self._first_step = clock.step
         self._values: dict[str, deque[tuple[float, float]]] = {
             metric: deque(maxlen=KEPT) for metric in show
@@ -190,6 +194,13 @@ class Progress:
     def _say(self, line: str) -> None:
         self._console.print(Text(line))
         self._console.file.flush()
+
+
+def _lines_every() -> float:
+    try:
+        return float(os.environ.get(LINES_VARIABLE, EVERY_S))
+    except ValueError:
+        return EVERY_S
 
 
 class _Console(Console):

@@ -1,0 +1,233 @@
+"""`loopless demo`: everything once, small, in under five minutes; then a table and a page of it.
+
+Each part is a command that a user could give, in a process of its own: one that fails says so and
+does not sink the rest, and Ctrl-C lets the one that runs save itself. Imports `bench` and
+`report`. Tests: `tests/test_demo.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from time import monotonic
+
+from loopless.bench import board
+from loopless.bench.children import Part, run_all
+from loopless.runs.quantities import clock_time, count
+
+FOLDER = Path("demo-results")
+WRONG_GAE = "loopless.verify.wrong.gae:termination_only"
+PROMPT = "def "
+USAGE = 2
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One part of the demo: its arguments for a folder, and what came of it in words."""
+
+    title: str
+    arguments: Callable[[Path], Sequence[str]]
+    conclusion: Callable[[Path], str]
+    about_s: float
+    good: tuple[int, ...] = (0,)
+
+
+def pieces() -> dict[str, Piece]:
+    """The parts by name, in their order."""
+    return {
+        "verify": Piece(
+            "a wrong GAE, verified",
+            lambda at: ("verify", WRONG_GAE, "--as", "gae", "--json", str(at / "verify.json")),
+            verdict,
+            6,
+            good=(1,),  # that it differs is what it is to find
+        ),
+        "returns": _bench("returns", "GAE beside loop and peers", 28),
+        "q_learning": _bench("q_learning", "a DQN update beside peers", 40),
+        "dqn": _train(
+            "dqn", "DQN on CartPole", 20, "--steps", "200000", "--explore-steps", "60000"
+        ),
+        "ppo": _train("ppo", "PPO on CartPole", 16),
+        "allo": _train("allo", "ALLO on GridRoom-4", 45, "--grid", "GridRoom-4"),
+        "avatarl": _train(
+            "avatarl", "AvataRL on source code", 80, "--critic-steps", "900", "--steps", "900"
+        ),
+        "sample": Piece(
+            "what AvataRL writes",
+            lambda at: ("sample", str(_run(at, "avatarl")), "--prompt", PROMPT, "--tokens", "120"),
+            written,
+            10,
+        ),
+    }  # fmt: skip
+
+
+def _bench(suite: str, title: str, about_s: float) -> Piece:
+    def file(at: Path) -> Path:
+        return at / "bench" / f"{suite}.json"
+
+    def conclusion(at: Path) -> str:
+        from loopless.bench.everything import conclusion
+
+        return conclusion(file(at))
+
+    return Piece(
+        title, lambda at: ("bench", suite, "--quick", "--json", str(file(at))), conclusion, about_s
+    )
+
+
+def _train(trainer: str, title: str, about_s: float, *flags: str) -> Piece:
+    return Piece(
+        title,
+        lambda at: ("train", trainer, *flags, "--runs", str(at / "runs"), "--run", trainer),
+        lambda at: learned(_run(at, trainer)),
+        about_s,
+    )
+
+
+def _run(at: Path, name: str) -> Path:
+    return at / "runs" / name
+
+
+def verdict(at: Path) -> str:
+    """What `verify` said of the wrong function."""
+    found = json.loads((at / "verify.json").read_text(encoding="utf-8"))
+    diagnosis = " ".join(found["diagnosis"]) or "It differs."
+    faster = found.get("ratio")
+    return diagnosis + (f" Ours is {faster:.0f}× faster." if faster else "")
+
+
+def learned(folder: Path) -> str:
+    """How a run ended, by what it is judged."""
+    from loopless.report.gathering import read_run
+    from loopless.report.learning import result
+
+    problems: list[str] = []
+    run = read_run(folder, problems)
+    found = result(run) if run else None
+    if run is None or found is None:
+        raise ValueError(" ".join(problems) or f"nothing is logged in {folder}")
+    return f"{found[0]} {found[1]} after {count(run.step)} steps"
+
+
+def written(at: Path) -> str:
+    """The text that was sampled, kept with its run so that the page shows it."""
+    text = (at / "sample.txt").read_text(encoding="utf-8", errors="replace").strip()
+    if not text:
+        raise ValueError("it wrote nothing")
+    samples = _run(at, "avatarl") / "samples"
+    samples.mkdir(exist_ok=True)
+    (samples / f"after_{PROMPT.strip()}.txt").write_text(text + "\n", encoding="utf-8")
+    line = " ".join(text.split())
+    return f"“{line[:70]}…”" if len(line) > 70 else f"“{line}”"
+
+
+def demo(
+    names: Sequence[str],
+    folder: Path | None,
+    command: Callable[..., list[str]] = board.loopless,
+) -> int:
+    """Exit codes: 0; 1 if a part failed; 2 usage; 130 after Ctrl-C."""
+    known = pieces()
+    if problem := _problem(names, known, folder):
+        print(problem, file=sys.stderr)
+        return USAGE
+    chosen = {name: piece for name, piece in known.items() if not names or name in names}
+    try:
+        at = _made(folder)
+    except OSError as problem:
+        print(f"demo: cannot make a folder for it: {problem}", file=sys.stderr)
+        return USAGE
+    (at / "bench").mkdir(exist_ok=True)
+    by_title = {piece.title: piece for piece in chosen.values()}
+    parts = [
+        Part(piece.title, command(*piece.arguments(at)), piece.about_s, piece.good,
+             output=at / "sample.txt" if name == "sample" else None)
+        for name, piece in chosen.items()
+    ]  # fmt: skip
+    print(f"Everything goes to {at}; Ctrl-C stops and keeps what there is.", file=sys.stderr)
+    start = monotonic()
+    with _frequent_lines(), board.board(parts) as show:
+        whole = run_all(parts, at / "logs", lambda part: by_title[part.name].conclusion(at), show)
+    page = _page(at)
+    _tell(parts, monotonic() - start, page, at, whole)
+    return max(board.finished(parts, whole=whole), int(page is None))
+
+
+def _problem(names: Sequence[str], known: dict[str, Piece], folder: Path | None) -> str | None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        near = get_close_matches(unknown[0], known, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
+        return f"demo: there is no part {unknown[0]!r}. {hint}"
+    if "sample" in names and "avatarl" not in names:
+        return "demo: sample writes with what avatarl trained. Name both."
+    if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        return f"demo: --folder {folder} is there already. Name a new one."
+    return None
+
+
+def _made(folder: Path | None) -> Path:
+    """The folder that was asked for, or the next free number."""
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+    FOLDER.mkdir(exist_ok=True)
+    taken = [int(path.name) for path in FOLDER.iterdir() if path.name.isdecimal()]
+    made = FOLDER / str(max(taken, default=-1) + 1)
+    made.mkdir()
+    return made
+
+
+@contextmanager
+def _frequent_lines() -> Iterator[None]:
+    """Trainers that are no terminal's say a line every second, for the board."""
+    from loopless.runs.progress import LINES_VARIABLE
+
+    before = os.environ.get(LINES_VARIABLE)
+    os.environ[LINES_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[LINES_VARIABLE]
+        else:
+            os.environ[LINES_VARIABLE] = before
+
+
+def _page(at: Path) -> Path | None:
+    """The page of what there is; None if there is nothing, or if it failed."""
+    from loopless.report.command import write
+    from loopless.report.gathering import gather
+    from loopless.report.page import page
+
+    try:
+        runs = [path.parent for path in sorted((at / "runs").glob("*/run.json"))]
+        contents = gather(runs, [at / "bench"], sorted(at.glob("verify.json")))
+        write(at / "report.html", page(contents, "loopless demo"))
+    except Exception as problem:  # the parts have been told of; so is this
+        print(f"demo: no page could be made: {problem}", file=sys.stderr)
+        return None
+    return at / "report.html"
+
+
+def _tell(parts: Sequence[Part], seconds: float, page: Path | None, at: Path, whole: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    out = Console(highlight=False)
+    board.final(parts, out)
+    done = sum(part.state == "done" for part in parts)
+    out.print(Text(f" {done} of {len(parts)} parts in {clock_time(seconds)}"))
+    stopped = [part for part in parts if part.state == "interrupted"]
+    if stopped and not whole:
+        runs = [path for path in sorted((at / "runs").glob("*")) if (path / "run.json").is_file()]
+        again = f" `loopless resume {runs[-1]}` goes on." if runs else ""
+        out.print(Text(f" Interrupted at {stopped[0].name}.{again}", style="yellow"))
+    if page:
+        out.print(Text.assemble(" Open ", (str(page), "bold")), soft_wrap=True)
