@@ -5,6 +5,7 @@ import shutil
 
 import jax
 import pytest
+from dqn_cases import quick_programs
 from jax.experimental.compilation_cache import compilation_cache
 from run_results import TINY, command, flags
 
@@ -80,3 +81,10 @@ def commands(monkeypatch):
     """Commands set variables for JAX in their process: here they are put back. None draws."""
     monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
     monkeypatch.setattr(session, "Renderer", NoRenderer)
+
+
+@pytest.fixture(scope="module")
+def quick_text():
+    """Programs of runs on text are compiled quickly."""
+    with quick_programs():
+        yield

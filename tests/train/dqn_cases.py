@@ -16,11 +16,14 @@ import numpy as np
 from loopless.envs.spaces import Box
 from loopless.nets.layers import as_vector
 from loopless.train import (
+    allo_run,
+    avatarl,
     compiled_mode,
     dqn,
     dqn_compiled,
     dqn_hosted,
     dqn_loop,
+    lm_run,
     ppo_acting,
     ppo_compiled,
     ppo_hosted,
@@ -43,7 +46,8 @@ class _Quick:
 
 
 COMPILING = (
-    compiled_mode, dqn_compiled, dqn_hosted, dqn_loop, ppo_acting, ppo_compiled, ppo_hosted
+    allo_run, avatarl, compiled_mode, dqn_compiled, dqn_hosted, dqn_loop, lm_run, ppo_acting,
+    ppo_compiled, ppo_hosted,
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from loopless.runs.folder import RunFolder
 from loopless.train import registry
 from loopless.train.dqn_config import DQN
 
-TIMES = {"time", "steps_per_second", "updates_per_second", "memory_bytes"}
+TIMES = {"time", "steps_per_second", "updates_per_second", "tokens_per_second", "memory_bytes"}
 
 TINY = DQN(
     env="loopless/Chain-v0", hidden=(6,), envs=2, train_every=8, steps=400, learning_starts=80,

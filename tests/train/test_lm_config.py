@@ -1,0 +1,72 @@
+"""What runs on text refuse to be told, all of it at once; and that names of sizes are the nets'."""
+
+from dataclasses import fields, replace
+from typing import get_args, get_type_hints
+
+import pytest
+
+from loopless.nets.gpt import SIZES
+from loopless.train.avatarl_config import AvataRL
+from loopless.train.lm_config import LM
+from loopless.train.text_config import TextConfig
+
+
+@pytest.mark.parametrize("cls", [LM, AvataRL])
+def test_the_defaults_make_sense(cls):
+    assert cls().problems() == []
+
+
+def test_sizes_are_those_of_the_nets():
+    sizes = list(SIZES)
+    assert list(get_args(get_type_hints(TextConfig)["size"])) == sizes
+    given = get_args(get_type_hints(AvataRL)["critic_size"])[0]
+    assert list(get_args(given)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "message"),
+    [
+        (LM, {"steps": 0}, "steps is 0; it is from 1 up."),
+        (LM, {"block": 0}, "block is 0"),
+        (LM, {"learning_rate": 0.0}, "learning_rate is 0.0; it is above 0."),
+        (LM, {"adam_beta_2": 1.0}, "adam_beta_2 is 1.0; it lies in [0, 1)."),
+        (LM, {"validation_share": 1.0}, "validation_share is 1.0"),
+        (LM, {"weight_decay": float("inf")}, "weight_decay is infinite."),
+        (LM, {"token_type": "uint16"}, "token_type is for files of tokens"),
+        (LM, {"tokens": "a", "text": "b"}, "text and tokens are both given"),
+        (LM, {"tokens": "a", "tokenizer": "char"}, "tokenizer is for text"),
+        (LM, {"vocabulary": 200}, "for bpe it is from 257 up."),
+        (LM, {"tokenizer": "byte", "vocabulary": 300}, "bytes are 257 tokens"),
+        (AvataRL, {"top_k": 0}, "top_k is 0; it is from 1 up."),
+        (AvataRL, {"critic_weight": -1.0}, "critic_weight is -1.0; it is from 0 up."),
+        (AvataRL, {"reality_weight": 0.0, "critic_weight": 0.0}, "are both 0"),
+        (AvataRL, {"label_smoothing": 1.0}, "label_smoothing is 1.0; it lies in [0, 1)."),
+        (AvataRL, {"reward_clamp": 0.0}, "reward_clamp is 0.0; it is above 0."),
+        (AvataRL, {"cache_critic": True, "order": "random"}, "use --order shuffled"),
+        (AvataRL, {"cache_critic": True, "loss": "ce"}, "--loss ce has none"),
+        (AvataRL, {"block": 0}, "block is 0"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_said(cls, options, message):
+    (problem,) = replace(cls(), **options).problems()
+    assert message in problem
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    wrong = AvataRL(steps=0, top_k=0, label_smoothing=2.0, learning_rate=-1.0).problems()
+    assert len(wrong) == 4
+
+
+def test_a_critic_on_the_fly_is_what_its_student_is_but_for_what_is_its_own():
+    config = AvataRL(block=32, layers=2, critic_steps=7, critic_seed=3, seed=9)
+    critic = config.critic_config()
+    own = {"steps": 7, "seed": 3}
+    for field in fields(LM):
+        expected = own.get(field.name, getattr(config, field.name))
+        assert getattr(critic, field.name) == expected, field.name
+
+
+def test_a_critic_of_another_size_has_its_own_body():
+    config = AvataRL(layers=2, heads=1, width=8, critic_size="1M").critic_config()
+    assert (config.size, config.layers, config.heads, config.width) == ("1M", None, None, None)
