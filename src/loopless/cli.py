@@ -117,7 +117,8 @@ def verify(
 def train(trainer: Annotated[Positional[str], arg(metavar="TRAINER")]) -> int:
     """Train an agent: `loopless train dqn --env CartPole-v1`.
 
-    `loopless train TRAINER --help` lists what a trainer can be told. There are: dqn, ppo.
+    `loopless train TRAINER --help` lists what a trainer can be told. There are: dqn, ppo, allo,
+    avatarl, lm.
 
     Args:
         trainer: Which one.
@@ -183,6 +184,36 @@ def plot(
     from loopless.train import commands
 
     return commands.plot(runs, output)
+
+
+@app.command
+def sample(
+    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    prompt: Annotated[str, arg(metavar="TEXT")] = "",
+    tokens: Annotated[int, arg(metavar="N")] = 200,
+    temperature: Annotated[float, arg(metavar="X")] = 0.8,
+    top_k: Annotated[int | None, arg(metavar="N")] = None,
+    repetition_penalty: Annotated[float, arg(metavar="X")] = 1.0,
+    seed: Annotated[int, arg(metavar="N")] = 0,
+    checkpoint: Annotated[str, arg(metavar="NAME")] = "best",
+) -> int:
+    """Write text with a trained language model: `loopless sample RUN --prompt "def "`.
+
+    Args:
+        run: Folder of the run, of lm or avatarl.
+        prompt: How the text begins; the beginning of a document if left out.
+        tokens: How many tokens to write, if no document ends before.
+        temperature: Above 1 more surprising, below 1 less; 0 takes the likeliest token.
+        top_k: Choose among so many of the likeliest tokens; among all if left out.
+        repetition_penalty: Above 1: tokens that occurred become less likely.
+        seed: The same seed writes the same text.
+        checkpoint: best, latest, or the name of one.
+    """
+    from loopless.train import commands
+
+    manner = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
+    manner["repetition_penalty"] = repetition_penalty
+    return commands.sample(run, prompt, checkpoint, manner)
 
 
 @app.command
