@@ -180,7 +180,7 @@ def _weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, Any, A
     if checkpoint == "best" and checkpoints.best() is None:
         name = None
     found = checkpoints.load(name, kind="weights").arrays
-    agents = agents_of(found, config.seeds)
+    agents = agents_of(found, getattr(config, "agents", config.seeds))
     if not 0 <= agent < len(agents):
         raise BadConfig([f"agent is {agent}; this run has agents 0 to {len(agents) - 1}."])
     return run, config, agents[agent]

@@ -1,0 +1,112 @@
+"""What an ALLO run can be told: every mistake in words, all of them at once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from allo_cases import ROOM, tiny
+from run_results import command
+
+from loopless.runs import config as configs
+from loopless.runs.failures import BadConfig
+from loopless.train.allo_config import ALLO, LEAST
+from loopless.train.allo_data import source_of
+
+WRONG = [
+    ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+    ({"learning_rate": float("inf")}, "learning_rate is infinite"),
+    ({"barrier": (1.0, float("inf"))}, "barrier is infinite"),
+    ({"barrier": ()}, "one number or more"),
+    ({"barrier": (1.0, -1.0)}, "from 0 up"),
+    ({"discount": 1.0}, "discount is 1.0; it lies in [0, 1)"),
+    ({"discount": -0.1}, "discount is -0.1; it lies in [0, 1)"),
+    ({"integral_decay": 1.1}, "integral_decay is 1.1"),
+    ({"gate_threshold": 0.0}, "gate_threshold is 0.0"),
+    ({"hidden": (64, 0)}, "widths are from 1 up"),
+    ({"env_steps": 120, "episode_length": 50}, "no multiple of episode_length=50"),
+    ({"permute_at": 20_000}, "permute_at is 20000; the run ends at 20000"),
+    ({"objective": "ggdo", "scale": "full"}, "scale is for allo"),
+    ({"data": Path("x.npz"), "inputs": "pixels"}, "inputs is for grids"),
+    ({"data": Path("x.npz"), "seeds": 2, "grid": "GridRoom-1"}, "grid is for grids"),
+    ({"weights": "uniform", "law": "episode"}, "law is transition where"),
+]
+
+
+def test_the_defaults_make_sense():
+    assert ALLO().problems() == []
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[str(options) for options, _ in WRONG])
+def test_what_makes_no_sense_is_said(options, message):
+    assert any(message in problem for problem in ALLO(**options).problems())
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_every_bound_is_said(name):
+    problems = replace(ALLO(), **{name: LEAST[name] - 1}).problems()
+    assert problems == [f"{name} is {LEAST[name] - 1}; it is from {LEAST[name]} up."]
+
+
+def test_a_config_comes_back_from_its_file():
+    config = ALLO(data=Path("a.npz"), barrier=(0.5, 2.0), hidden=(), permute_at=3, max_gap=5)
+    assert configs.from_toml(ALLO, configs.to_toml(config)) == config
+
+
+def test_agents_are_seeds_times_barriers():
+    assert ALLO(seeds=3, barrier=(1.0, 2.0)).agents == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "messages"),
+    [
+        (
+            {"components": 13, "batch_size": 801},
+            ["components is 13; there are 12 states", "batch_size is 801; there are 800 starts"],
+        ),
+        ({"weights": "nowhere.npy"}, ['weights is "nowhere.npy"', "There is no such file"]),
+        ({"data": Path("nowhere.npz"), "grid": "GridRoom-4"}, ["cannot read nowhere.npz"]),
+    ],
+)
+def test_what_does_not_fit_the_data_is_refused_at_once(options, messages):
+    with pytest.raises(BadConfig) as told:
+        source_of(tiny(**options))
+    assert all(message in str(told.value) for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--grid", "GridRoom-5"], "Did you mean"),
+        (["--grid", "nowhere.txt"], "nowhere.txt"),
+        (["--grid", "apart.txt"], "cannot be reached"),
+        (["--grid", "empty.txt"], "empty.txt"),
+        (
+            ["--grid", "GridRoom-4", "--components", "200"],
+            "components is 200; there are 104 states",
+        ),
+        (["--discount", "1"], "discount is 1.0; it lies in [0, 1)"),
+        (["--data", "bad.npz"], "there are no terminals"),
+        (["--batch", "3"], "unknown flag --batch"),
+        (["--net", "conv"], "net=conv takes pictures"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("commands")
+def test_bad_input_is_one_message_with_code_2_and_leaves_nothing(
+    words, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "apart.txt").write_text("..X..\n")
+    (tmp_path / "empty.txt").write_text("XXX\n")
+    np.savez(tmp_path / "bad.npz", obs=np.zeros((5, 2)))
+    before = sorted(tmp_path.iterdir())
+    assert command("train", "allo", "--envs", "20", *words) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_drawing_is_a_grid():
+    assert len(source_of(tiny(grid=ROOM)).table) == 12
