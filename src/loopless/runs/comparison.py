@@ -28,10 +28,17 @@ from loopless.runs.statistics import LEVEL, bootstrap_band, iqm
 # Settings by which runs of one experiment may differ: who they are, not what they do.
 IDENTITY = {"seed", "seeds", "run", "runs", "name"}
 IDENTITY |= {"log_every", "plot_every", "checkpoint_every", "profile", "tensorboard"}
-METRIC_ORDER = ("eval_return", "return_mean", "validation_per_character", "validation_loss")
+METRIC_ORDER = (
+    "eval_return",
+    "return_mean",
+    "similarity_mean",
+    "validation_per_character",
+    "validation_loss",
+)
 TITLES = {
     "eval_return": "Evaluation return",
     "return_mean": "Training return",
+    "similarity_mean": "Mean similarity with the true eigenvectors",
     "validation_per_character": "Validation cross-entropy",
     "validation_loss": "Validation cross-entropy",
 }

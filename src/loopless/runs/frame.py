@@ -23,6 +23,9 @@ LEAST_SHARE = 0.005
 LABELS = {
     "return_mean": "return",
     "eval_return": "eval",
+    "similarity_mean": "similarity",
+    "eigenvalue_error": "eigenvalue error",
+    "graph_loss": "graph",
     "validation_loss": "validation",
     "tokens_per_second": "tokens/s",
 }

@@ -8,6 +8,7 @@ Imports NumPy, JAX and everything below `train`. Files are read by `allo_files`.
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ class Source:
     world: GridWorld | None = None
     truth: Eigenpairs | None = None
 
-    @property
+    @cached_property
     def digest(self) -> np.ndarray:
         """A fingerprint of everything that is drawn from, [32] bytes."""
         found = hashlib.sha256(np.ascontiguousarray(self.table).data)
