@@ -19,6 +19,7 @@ from loopless.text.tokenizer import Tokenizer
 from loopless.train import registry, text_data
 from loopless.train.avatarl_config import AvataRL
 from loopless.train.lm import model_of
+from loopless.train.text_config import Prepared
 
 KEPT = "critic.safetensors"
 
@@ -30,6 +31,7 @@ class Critic(NamedTuple):
     model: GPT
     tokenizer: Tokenizer | None
     data: Any = None  # () → Dataset that it was trained on
+    prepared: Prepared | None = None  # how that was asked for
 
 
 def load(config: AvataRL) -> Critic:
@@ -51,7 +53,7 @@ def load(config: AvataRL) -> Critic:
     model = model_of(own, {name.removeprefix("weights/"): x for name, x in arrays.items()})
     with text_data.refusals():
         tokenizer = text_data.tokenizer_of(path)
-    return Critic(str(path), model, tokenizer, lambda: text_data.reopen(own, path))
+    return Critic(str(path), model, tokenizer, lambda: text_data.reopen(own, path), own.prepared)
 
 
 def keep(critic: Critic, folder: Path) -> None:
@@ -79,18 +81,20 @@ def data_of(config: AvataRL, critic: Critic | None) -> Dataset:
     if critic is None:
         return text_data.read(config)
     problems = []
-    made, model = critic.tokenizer, critic.model
+    made, model, asked = critic.tokenizer, critic.model, config.prepared
+    theirs = critic.data if asked == critic.prepared or _leaves_it(asked) else None
+    # A vocabulary that is asked for is the most that a tokenizer may learn.
+    most = critic.prepared.vocabulary if critic.prepared else None
     if model.block < config.block:
         problems.append(
             f"critic {critic.name} sees {model.block} tokens at once, and block is {config.block}. "
             f"Use --block {model.block} or less."
         )
-    if config.vocabulary not in (None, model.vocabulary):
+    if asked.vocabulary not in (None, model.vocabulary, most):
         problems.append(_another(critic, f"vocabulary={config.vocabulary:,}"))
     if config.tokenizer is not None and made is not None and config.tokenizer != made.kind:
         problems.append(_another(critic, f"tokenizer={config.tokenizer}"))
-    theirs = critic.data if config.tokens is None and config.text is None else None
-    if config.tokens is None and theirs is None and (config.text is None or made is None):
+    if theirs is None and asked.tokens is None and (asked.text is None or made is None):
         problems.append(
             f"critic {critic.name} brings no tokenizer of ours and no text. Pass --tokens FILE, "
             f"made with its tokens."
@@ -104,6 +108,11 @@ def data_of(config: AvataRL, critic: Critic | None) -> Dataset:
     if made is not None and other is not None and list(made.pieces) != list(other.pieces):
         raise BadConfig([_another(critic, f"those of {config.tokenizer_file}")])
     return data
+
+
+def _leaves_it(asked: Prepared) -> bool:
+    """Whether the choice of text or tokens is left to the critic."""
+    return asked.tokens is None and asked.text is None
 
 
 def _another(critic: Critic, asked: str) -> str:
