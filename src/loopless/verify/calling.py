@@ -12,7 +12,7 @@ import io
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import process_time
 from typing import Any
@@ -168,10 +168,10 @@ class Caller:
         named = {k: x for k, x in arguments.items() if k not in self.plan.positional}
         return self.function(*positional, **named)
 
-    def gradients(self, case: Mapping) -> dict[str, np.ndarray]:
-        """Derivatives of the first output by what the contract names, by the function's library."""
+    def gradients(self, case: Mapping, by: Collection[str]) -> dict[str, np.ndarray]:
+        """Derivatives of the first output by our arguments `by`, by the function's own library."""
         given = self.given(case)
-        wanted = {p: n for p, n in self.plan.mapping.items() if n in self.contract.by}
+        wanted = {p: n for p, n in self.plan.mapping.items() if n in by}
         with self.quiet():
             if self.plan.library == "torch":
                 found = self._torch_gradients(given, tuple(wanted))

@@ -7,7 +7,7 @@ The contracts themselves are in `rollout_contracts` and `loss_contracts`. Import
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from loopless.verify.forms import Form
@@ -36,6 +36,7 @@ class Contract:
     rows: bool = False  # samples without time: [B], not [T, B]
     by: tuple[str, ...] = ()  # the arguments that the first output has a gradient by
     slopes: Answer | None = None  # the loop's gradients, as "by_" and the argument's name
+    constants: Mapping[str, str] = field(default_factory=dict)  # argument → its gradient's mistake
 
 
 def mistakes(label: str, answer: Callable[[Callable], Answer]) -> dict[str, tuple[str, Answer]]:

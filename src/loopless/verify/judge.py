@@ -19,7 +19,7 @@ from loopless.verify import comparing, libraries, samplers
 from loopless.verify.calling import Caller, Refused, TimeUp
 from loopless.verify.contract import Contract
 from loopless.verify.contracts import CONTRACTS
-from loopless.verify.diagnosis import GRADIENTS, Seen, diagnose
+from loopless.verify.diagnosis import GRADIENTS, SENTENCES, Seen, diagnose
 from loopless.verify.forms import hidden
 from loopless.verify.plans import Options, UsageError
 from loopless.verify.properties import Property
@@ -69,6 +69,7 @@ class _Judge:
         self.caller = Caller(function, contract, self.plan, options.call_s)
         self.hidden = hidden(self.plan.mapping.values())
         self.seen: list[Seen] = []
+        self.leaks: list[str] = []
         # JAX compiles every operation anew for each shape.
         self.shapes = SHAPES[:2] if self.plan.library == "jax" else SHAPES
         how = f"{libraries.NAMES[self.plan.library]}, {self.plan.layout.words}"
@@ -83,11 +84,13 @@ class _Judge:
         for one in chosen:
             count = max(1, round(self.options.cases * one.share / shares))
             report.findings.append(self._judged(one, count))
+        report.findings.append(self._repeats())
         if self.contract.slopes is not None and self.plan.library != "numpy":
-            report.findings.append(self._slopes())
+            report.findings += self._gradients()
         failing = [f for f in report.findings if f.status != AGREES]
         if failing:
-            report.diagnosis = diagnose(self.seen, self.contract, self.hidden)
+            known = [*diagnose(self.seen, self.contract, self.hidden), *self.leaks]
+            report.diagnosis = list(dict.fromkeys(known))
             if self.options.smallest:
                 report.failing = self._smallest(failing)
         self._note()
@@ -156,32 +159,49 @@ class _Judge:
         dtypes = (self.plan.dtype, *self.caller.watch.dtypes)
         return comparing.tolerance(case, want, dtypes, self.contract.slack)
 
-    def _slopes(self) -> Finding:
-        """The gradient property: what the loss's derivatives are, and where there must be none."""
-        name, wrong, words = GRADIENTS, 0, ""
+    def _gradients(self) -> list[Finding]:
+        """Whether the loss has the right derivatives, and none where there must be none."""
         made = [one for one in self.contract.properties if self._applies(one) and one.strict][:3]
         cases = [
-            self._settled(one.make(Seeded([3, i], self.shapes[:1])))
-            for one in made
-            for i in range(3)
+            self._settled(one.make(Seeded([3, i], self.shapes[:1]))) for one in made for i in (0, 1)
         ]
-        done = 0
+        given = set(self.plan.mapping.values())
+        constants = [name for name in self.contract.constants if name in given]
+        wrong, leaks, words = 0, set(), ""
         for case in cases:
-            if done and monotonic() > self.end:
-                break
-            done += 1
             want = self.contract.slopes(case) if self.contract.slopes else {}
             try:
-                got = self.caller.gradients(case)
+                got = self.caller.gradients(case, (*self.contract.by, *constants))
             except (TimeUp, Exception) as problem:
-                words, wrong = f"has no gradient: {type(problem).__name__}: {problem}"[:160], done
-                break
+                words = f"has no gradient: {type(problem).__name__}: {problem}"[:160]
+                return [Finding(GRADIENTS, DIFFERS, len(cases), len(cases), words)]
+            leaks |= {name for name in constants if np.any(got.pop(f"by_{name}") != 0)}
             got = {k: x for k, x in got.items() if k in want}
             allowed = self._allowed(case, want)
             off = not comparing.same(got, want, allowed)
             wrong += off
-            self.seen.append(Seen(name, case, got, allowed, off))
-        return Finding(name, self._status(wrong, True), done, wrong, words)
+            self.seen.append(Seen(GRADIENTS, case, got, allowed, off))
+        found = [Finding(GRADIENTS, self._status(wrong, True), len(cases), wrong)]
+        if constants:
+            status = self._status(len(leaks), False)
+            words = f"reach {', '.join(sorted(leaks))}" if leaks else ""
+            name = "no gradients by constants"
+            found.append(Finding(name, status, len(cases), len(cases) if leaks else 0, words))
+            self.leaks = [SENTENCES[self.contract.constants[name]] for name in sorted(leaks)]
+        return found
+
+    def _repeats(self) -> Finding:
+        """Whether the first case gets the same answer again, after all the others."""
+        name, case = (
+            "the same answer again",
+            self._settled(self.contract.properties[0].make(Seeded([0, 0], self.shapes))),
+        )
+        first, second = self._outcome(case), self._outcome(case)
+        same = first.got is None or (
+            second.got is not None and comparing.same(second.got, first.got, first.allowed)
+        )
+        words = "" if same else "answers the same question in two ways"
+        return Finding(name, self._status(not same, True), 2, int(not same), words)
 
     def _smallest(self, failing: list[Finding]):
         """The smallest case of the first property that fails and can be shown as a table."""
@@ -191,7 +211,7 @@ class _Judge:
             one = by_name.get(finding.name)
             if one is None or finding.words or not one.shrinks:
                 continue
-            left = max(2.0, min(8.0, self.end - monotonic()))
+            left = max(2.0, min(5.0, self.end - monotonic()))
             case = smallest(
                 lambda source, one=one: self._settled(one.make(source)),
                 lambda case: self._outcome(case).wrong,

@@ -43,11 +43,12 @@ def evidence(function: Callable) -> tuple[str, ...]:
     """The libraries that a function mentions, the likeliest first; NumPy if it mentions none."""
     found: list[str] = []
     _collect(plain(function), found, set())
-    if not found:  # nothing but methods: then what the file imports
-        around = getattr(plain(function), "__globals__", {}).values()
-        found = [x.__name__.split(".")[0] for x in around if isinstance(x, types.ModuleType)]
-    order = [name for name in ("jax", "torch", "numpy") if name in found]
-    return tuple(order) or ("numpy",)
+    if found:
+        return tuple(name for name in ("jax", "torch", "numpy") if name in found)
+    # Nothing but methods of its arguments: then plain numbers, or what the file imports.
+    around = getattr(plain(function), "__globals__", {}).values()
+    roots = [x.__name__.split(".")[0] for x in around if isinstance(x, types.ModuleType)]
+    return ("numpy", *(name for name in ("torch", "jax") if name in roots))
 
 
 def _collect(function: Any, found: list[str], seen: set[int], depth: int = 3) -> None:

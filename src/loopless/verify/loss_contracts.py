@@ -59,9 +59,7 @@ def _q_slopes(case: Mapping) -> dict:
     gradients = reference.q_loss_gradients(
         case["q"], case["actions"], case["targets"], weights=weights, loss=kind, delta=delta
     )
-    return {"by_q": gradients} | {
-        f"by_{name}": np.zeros_like(case[name]) for name in ("next_q", "targets")
-    }
+    return {"by_q": gradients}
 
 
 def _large_transitions(seed: int) -> dict:
@@ -87,8 +85,7 @@ def _ppo(function: Callable) -> Answer:
 def _ppo_slopes(case: Mapping) -> dict:
     names = ("log_probs", "values", "entropies")
     found = policy_rows.call_ppo(reference.ppo_loss_gradients, dict(case))
-    by = {f"by_{name}": x for name, x in zip(names, found, strict=True)}
-    return by | {f"by_{name}": np.zeros_like(case[name]) for name in ("advantages", "returns")}
+    return {f"by_{name}": x for name, x in zip(names, found, strict=True)}
 
 
 def _large_policy_rows(seed: int) -> dict:
@@ -111,7 +108,7 @@ def _avatarl_slopes(case: Mapping) -> dict:
     options = {name: case[name] for name in (*_AVATARL, "variant") if name in case}
     arrays = [case[name] for name in _LOGITS]
     found = reference.avatarl.avatarl_gradients(*arrays, **options)
-    return {"by_student_logits": found, "by_critic_logits": np.zeros_like(found)}
+    return {"by_student_logits": found}
 
 
 def _avatarl_mistake(function: Callable) -> Answer:
@@ -228,7 +225,8 @@ LOSS_CONTRACTS = (
         settings=_q_loss_settings,
         variants=({}, {"loss": "huber"}),
         rows=True,
-        by=("q", "next_q", "targets"),
+        by=("q",),
+        constants=dict.fromkeys(("next_q", "next_q_online"), "differentiates_the_target"),
         slopes=_q_slopes,
         speed=_large_transitions,
     ),
@@ -243,7 +241,7 @@ LOSS_CONTRACTS = (
         needs=(("log_probs",), ("old_log_probs",), ("advantages",)),
         settings=_ppo_settings,
         rows=True,
-        by=("log_probs", "values", "entropies", "advantages", "returns"),
+        by=("log_probs", "values", "entropies"),
         slopes=_ppo_slopes,
         speed=_large_policy_rows,
     ),
@@ -259,7 +257,8 @@ LOSS_CONTRACTS = (
         needs=(("student_logits",), ("critic_logits",), ("targets",)),
         variants=tuple({"variant": name} for name in ("fixed", "full", "original", "subset")),
         rows=True,
-        by=("student_logits", "critic_logits"),
+        by=("student_logits",),
+        constants={"critic_logits": "differentiates_the_rewards"},
         slopes=_avatarl_slopes,
         speed=_large_positions,
     ),
@@ -274,7 +273,8 @@ LOSS_CONTRACTS = (
         needs=tuple((form.name,) for form in forms.ALLO),
         variants=({}, {"scale": "full"}),
         rows=True,
-        by=("features", "next_features", "other_features"),
+        by=("features", "next_features"),
+        constants={"other_features": "trains_on_the_second_batch"},
         slopes=lambda case: _by_feature(right_step(dict(case))),
         speed=_large_features,
     ),

@@ -30,11 +30,10 @@ class UsageError(ValueError):
 class Record(dict):
     """One argument that holds all: by key, or by attribute."""
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
+    def __getattribute__(self, name: str) -> Any:
+        if dict.__contains__(self, name):  # before dict's own: `values` is one of them
+            return dict.__getitem__(self, name)
+        return super().__getattribute__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -90,9 +89,9 @@ def plans(function: Callable, contract: Contract, request: Request) -> Iterator[
     """All ways to call `function` that its signature allows, the likeliest first."""
     choices, positional, (record, keys), left = _parameters(function, contract, request)
     mappings = [
-        dict(zip(choices, chosen, strict=True))
+        {name: form for name, form in zip(choices, chosen, strict=True) if form}
         for chosen in product(*choices.values())
-        if len(set(chosen)) == len(chosen)
+        if len(set(filter(None, chosen))) == len(list(filter(None, chosen)))
     ]
     mappings = [_lagged(mapping) for mapping in mappings]
     _check_needs(function, contract, mappings, request)
@@ -140,7 +139,8 @@ def _parameters(function, contract, request):
         found = _forms(p.name, contract, request)
         alone = len([x for x in named if x.default is x.empty]) == 1
         if found:
-            choices[p.name] = found
+            # What may be None may be left out: a double network, a SARSA action.
+            choices[p.name] = (*found, "") if p.default is None else found
         elif p.default is not p.empty:
             left.append(p.name)
         elif code is not None and not record and (alone or p.name.lower() in _RECORDS):

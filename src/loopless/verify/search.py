@@ -51,9 +51,9 @@ def find_plan(
     probes = [one.make(Seeded([7, i])) for i, one in enumerate(contract.properties[:2])]
     probes = [_fixed(probe, request) for probe in probes]
     for plan in plans(function, contract, request):
-        if best is not None and (monotonic() > end or not _sibling(best.plan, plan)):
-            if monotonic() > end:
-                break
+        if monotonic() > end or sum(isinstance(x, TimeUp) for _, x in errors) == 3:
+            break
+        if best is not None and not _sibling(best.plan, plan):
             continue
         if first and first.explained and "values_and_last" in plan.mapping.values():
             continue  # it is content with as many values as rewards
@@ -70,8 +70,6 @@ def find_plan(
                 best = tried
             elif tried.explained and not first.explained:
                 first = tried
-        if monotonic() > end and first is not None:
-            break
     chosen = best or first
     if chosen is None:
         raise UsageError(_uncallable(errors))
@@ -156,7 +154,7 @@ def _reading(caller: Caller, raws: list, case: Mapping, want: Mapping) -> dict[s
         for places in permutations(range(len(outputs)), count)
         if list(names) == sorted(names, key=list(contract.outputs).index)
     ]
-    possible = [r for r in readings if all(item in fits for item in r.items())]
+    possible = [r for r in readings if r and all(item in fits for item in r.items())]
     if not possible:  # fewer, then: some outputs are something else
         possible = [{name: place} for name, place in fits]
     if not possible:

@@ -51,7 +51,7 @@ WRONG = (
     Wrong("q_learning:unweighted", "q_loss", "Leaves the importance weights out"),
     Wrong("q_torch:all_pairs", "q_loss", "Subtracts a column from a row"),
     Wrong("q_torch:beta_for_delta", "q_loss", "Takes δ for the β of smooth L1"),
-    Wrong("q_torch:residual_gradient", "q_loss", "Lets the gradient flow through the target"),
+    Wrong("q_torch:residual_gradient", "q_loss", "Lets the gradient flow through the target", True),
     Wrong("policy_torch:no_minimum", "ppo_loss", "Leaves the minimum out"),
     Wrong("policy_torch:entropy_punished", "ppo_loss", "Adds the entropy to the loss"),
     Wrong("avatarl_torch:loose_threshold", "avatarl_loss", "Compares normalised products with"),

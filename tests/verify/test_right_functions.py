@@ -1,0 +1,110 @@
+"""Ours, the references, and right functions in unusual layouts are all called equal."""
+
+import pytest
+import right_functions as right
+
+import loopless as ll
+from loopless import reference
+from loopless.verify import assert_matches
+from loopless.verify.contracts import CONTRACTS
+from loopless.verify.judge import judge
+from loopless.verify.plans import Options, Request
+
+NAMES = sorted(CONTRACTS)
+TWINS = {
+    "avatarl_loss": lambda student_logits, critic_logits, targets, top_k: (
+        reference.avatarl.avatarl_loss(student_logits, critic_logits, targets, top_k=top_k)
+    ),
+    "allo_loss": reference.laplacian.allo_loss,
+}
+
+
+def judged(function, claim, **more):
+    options = {"cases": 30, "timing": False, "smallest": False} | more
+    return judge(function, claim, Options(**options))
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("name", NAMES)
+def test_ours_is_equal(name, library):
+    report = judged(getattr(ll, name), name, request=Request(library=library), strict=True)
+    assert report.equal
+    assert not report.diagnosis
+
+
+def test_ours_is_equal_in_jax():
+    report = judged(ll.gae, "gae", request=Request(library="jax"), strict=True, cases=10)
+    assert report.equal
+    assert report.how.startswith("JAX")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loop_twin_is_equal(name):
+    twin = TWINS.get(name) or getattr(reference, name)
+    assert judged(twin, name, strict=True).equal
+
+
+@pytest.mark.parametrize(
+    ("function", "claim", "options", "how"),
+    [
+        (right.batch_major, "gae", {}, "PyTorch, [B, T] arrays"),
+        (right.trailing_axis, "gae", {}, "PyTorch, [B, T, 1] arrays"),
+        (right.lists_of_one_episode, "gae", {"truncation": False}, "NumPy, lists, one"),
+        (right.episode_starts, "gae", {"truncation": False}, "NumPy, [T, B] arrays"),
+        (right.from_attributes, "gae", {}, "NumPy, [T, B] arrays"),
+        (right.compiled, "gae", {}, "NumPy, [T, B] arrays"),
+        (right.in_float32, "gae", {}, "NumPy, [T, B] arrays"),
+        (right.bound, "gae", {}, "NumPy, [T, B] arrays"),
+        (right.one_step_td, "q_targets", {"truncation": False}, "NumPy, one sample at a time"),
+        (right.column_targets, "q_targets", {}, "PyTorch, [B, 1] arrays"),
+        (right.whole_loss, "q_loss", {}, "PyTorch, [B] arrays"),
+        (right.policy_part, "ppo_loss", {}, "PyTorch, [B] arrays"),
+        (right.tokens, "token_gae", {}, "PyTorch, [B, T] arrays"),
+    ],
+)
+def test_a_right_function_in_another_layout_is_equal(function, claim, options, how):
+    report = judged(function, claim, **options)
+    assert report.equal, report
+    assert report.how.startswith(how)
+
+
+def test_a_right_function_in_jax_is_equal():
+    report = judged(right.discount_vector, "gae", truncation=False, cases=10)
+    assert report.equal
+    assert report.how.startswith("JAX")
+
+
+def test_numbers_that_are_built_in_can_be_named():
+    fixed = Request(fixed={"gamma": 0.9, "lambda_": 0.8})
+    assert judged(right.built_in_numbers, "gae", request=fixed).equal
+    assert not judged(right.built_in_numbers, "gae", request=Request(
+        fixed={"gamma": 0.9, "lambda_": 0.7}
+    )).equal  # fmt: skip
+
+
+def test_an_object_that_can_be_called_is_judged_like_a_function():
+    request = Request(fixed={"lambda_": 0.5})
+    assert judged(right.Estimator(0.5), "gae", request=request).equal
+
+
+def test_assert_matches_passes_a_right_function():
+    assert_matches(right.compiled, "gae", cases=30)
+
+
+def test_assert_matches_raises_with_the_report():
+    from loopless.verify.wrong.gae import lagged_flags
+
+    with pytest.raises(AssertionError) as failure:
+        assert_matches(lagged_flags, "gae", cases=30)
+    text = str(failure.value)
+    assert "Reads the flag one step late" in text
+    assert "your advantages" in text
+    assert "right advantages" in text
+
+
+def test_assert_matches_takes_a_map():
+    def mine(a, b, c, d, e, f, g):
+        return reference.gae(a, b, c, d, e, gamma=f, lambda_=g)
+
+    names = ("rewards", "values", "next_values", "terminated", "truncated", "gamma", "lambda_")
+    assert_matches(mine, "gae", map=dict(zip("abcdefg", names, strict=True)), cases=30)

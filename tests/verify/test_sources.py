@@ -1,0 +1,76 @@
+"""Cases from a seed and from hypothesis: the same properties, reproducible, and small."""
+
+import numpy as np
+import pytest
+
+from loopless.verify import comparing
+from loopless.verify.contracts import CONTRACTS
+from loopless.verify.properties import rollout, truncations
+from loopless.verify.sources import Seeded, smallest
+
+PROPERTIES = [
+    (contract, one) for contract in CONTRACTS.values() for one in contract.properties
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("contract", "one"), PROPERTIES, ids=[f"{c.name}-{p.name}" for c, p in PROPERTIES]
+)
+def test_a_seed_makes_the_same_case_again(contract, one):
+    first, second = one.make(Seeded([1, 2])), one.make(Seeded([1, 2]))
+    assert first.keys() == second.keys()
+    for name, x in first.items():
+        np.testing.assert_array_equal(x, second[name])
+
+
+def test_the_smallest_case_is_small_and_the_same_each_time():
+    def fails(case):
+        return bool(case["truncated"].any())
+
+    first, second = smallest(truncations, fails), smallest(truncations, fails)
+    assert first is not None
+    assert first["truncated"].tolist() == [[True]]
+    assert not first["rewards"].any()
+    for name, x in first.items():
+        np.testing.assert_array_equal(x, second[name])
+
+
+def test_there_is_no_smallest_case_where_none_fails():
+    assert smallest(rollout, lambda case: False, seconds=0.5) is None
+
+
+def test_the_search_ends_when_the_time_is_over():
+    calls = []
+
+    def slow(case):
+        calls.append(case)
+        import time
+
+        time.sleep(0.05)
+        return True
+
+    assert smallest(rollout, slow, seconds=0.3) is not None
+    assert len(calls) < 30
+
+
+def test_successor_values_follow_but_at_ends():
+    case = rollout(Seeded(0), terminated=True, shape=(20, 3))
+    going = ~(case["terminated"] | case["truncated"])[:-1]
+    assert (case["next_values"][:-1][going] == case["values"][1:][going]).all()
+    assert (case["next_values"][:-1][~going] != case["values"][1:][~going]).all()
+
+
+def test_tolerances_follow_the_dtype_and_what_a_sum_gathers():
+    case = rollout(Seeded(0), shape=(100, 1), gamma=1.0, lambda_=1.0)
+    short = rollout(Seeded(0), shape=(1, 1), gamma=1.0, lambda_=1.0)
+    wide, narrow = (comparing.tolerance(case, {}, (x,)) for x in ("float64", "float32"))
+    assert wide < 1e-10 < narrow < 1e-2
+    assert comparing.tolerance(short, {}, ("float64",)) < wide
+
+
+def test_nan_is_the_same_as_nan_and_nothing_else():
+    nan, one = {"x": np.array([np.nan])}, {"x": np.array([1.0])}
+    assert comparing.same(nan, nan, 1e-9)
+    assert not comparing.same(nan, one, 1e-9)
+    assert not comparing.same(one, nan, 1e-9)
+    assert not comparing.same({"x": np.ones(2)}, one, 1e-9)
