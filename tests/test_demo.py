@@ -46,7 +46,7 @@ def _fake(arguments):
         if first == os.environ.get("STOPPED"):
             os.kill(os.getppid(), signal.SIGINT)
             signal.sigwait({signal.SIGINT, signal.SIGTERM})
-            sys.exit(75)
+            sys.exit(f"Saved. `loopless resume {run}` continues.")
     if kind == "sample":
         print("def f(x):\n    return x")
 
@@ -88,13 +88,14 @@ def test_a_part_that_fails_says_so_and_sinks_nothing(at, capsys, monkeypatch, na
     assert (at / "report.html").is_file()
 
 
-def test_control_c_leaves_a_whole_state_and_says_how_to_go_on(at, capsys, monkeypatch):
+def test_control_c_leaves_a_whole_state_and_says_how_it_goes_on(at, capsys, monkeypatch):
     monkeypatch.setenv("STOPPED", "dqn")
     before = dict(os.environ)
     assert demo.demo(("verify", "dqn", "ppo"), at, command) == 130
     said = " ".join(capsys.readouterr().out.split())
     assert "1 of 3 parts" in said
-    assert f"`loopless resume {at / 'runs' / 'dqn'}` goes on." in said
+    assert "Saved. `loopless resume" in said
+    assert "Interrupted" in said
     assert not (at / "runs" / "ppo").exists()
     assert "499.5" in (at / "report.html").read_text()
     assert dict(os.environ) == before

@@ -24,6 +24,7 @@ from loopless.runs.quantities import clock_time, count
 FOLDER = Path("demo-results")
 WRONG_GAE = "loopless.verify.wrong.gae:termination_only"
 PROMPT = "def "
+MANNER = ("--tokens", "160", "--temperature", "0.6", "--top-k", "20")
 USAGE = 2
 
 
@@ -45,22 +46,22 @@ def pieces() -> dict[str, Piece]:
             "a wrong GAE, verified",
             lambda at: ("verify", WRONG_GAE, "--as", "gae", "--json", str(at / "verify.json")),
             verdict,
-            6,
+            5,
             good=(1,),  # that it differs is what it is to find
         ),
-        "returns": _bench("returns", "GAE beside loop and peers", 28),
-        "q_learning": _bench("q_learning", "a DQN update beside peers", 40),
+        "returns": _bench("returns", "GAE beside loop and peers", 25),
+        "q_learning": _bench("q_learning", "a DQN update beside peers", 24),
         "dqn": _train(
             "dqn", "DQN on CartPole", 20, "--steps", "200000", "--explore-steps", "60000"
         ),
         "ppo": _train("ppo", "PPO on CartPole", 16),
-        "allo": _train("allo", "ALLO on GridRoom-4", 45, "--grid", "GridRoom-4"),
+        "allo": _train("allo", "ALLO on GridRoom-4", 32, "--grid", "GridRoom-4"),
         "avatarl": _train(
-            "avatarl", "AvataRL on source code", 80, "--critic-steps", "900", "--steps", "900"
+            "avatarl", "AvataRL on Python's source", 75, "--critic-steps", "800", "--steps", "800"
         ),
         "sample": Piece(
             "what AvataRL writes",
-            lambda at: ("sample", str(_run(at, "avatarl")), "--prompt", PROMPT, "--tokens", "120"),
+            lambda at: ("sample", str(_run(at, "avatarl")), "--prompt", PROMPT, *MANNER),
             written,
             10,
         ),
@@ -155,7 +156,7 @@ def demo(
     with _frequent_lines(), board.board(parts) as show:
         whole = run_all(parts, at / "logs", lambda part: by_title[part.name].conclusion(at), show)
     page = _page(at)
-    _tell(parts, monotonic() - start, page, at, whole)
+    _tell(parts, monotonic() - start, page, whole)
     return max(board.finished(parts, whole=whole), int(page is None))
 
 
@@ -216,7 +217,7 @@ def _page(at: Path) -> Path | None:
     return at / "report.html"
 
 
-def _tell(parts: Sequence[Part], seconds: float, page: Path | None, at: Path, whole: bool) -> None:
+def _tell(parts: Sequence[Part], seconds: float, page: Path | None, whole: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -224,10 +225,7 @@ def _tell(parts: Sequence[Part], seconds: float, page: Path | None, at: Path, wh
     board.final(parts, out)
     done = sum(part.state == "done" for part in parts)
     out.print(Text(f" {done} of {len(parts)} parts in {clock_time(seconds)}"))
-    stopped = [part for part in parts if part.state == "interrupted"]
-    if stopped and not whole:
-        runs = [path for path in sorted((at / "runs").glob("*")) if (path / "run.json").is_file()]
-        again = f" `loopless resume {runs[-1]}` goes on." if runs else ""
-        out.print(Text(f" Interrupted at {stopped[0].name}.{again}", style="yellow"))
+    if not whole:
+        out.print(Text(" Interrupted; what was done until then is kept.", style="yellow"))
     if page:
         out.print(Text.assemble(" Open ", (str(page), "bold")), soft_wrap=True)

@@ -68,7 +68,7 @@ def test_any_curve_can_be_drawn(line, logarithmic):
     values = np.array(line)
     made = curves.Named("it", Curve(np.arange(len(line)) * 10, values, values, values))
     drawn = curves.chart("Title", "unit", [made], logarithmic=logarithmic)
-    assert "nan" not in drawn.replace("aria-label", "").split("<figcaption>")[1].split("role")[0]
+    assert "nan" not in drawn
     assert "inf" not in drawn
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loopless.bench.summary import times
 from loopless.report.markup import Markup, tag
-from loopless.report.words import several
+from loopless.report.words import prose, several
 from loopless.runs import durable
 from loopless.runs.quantities import duration
 from loopless.verify.verdicts import Failing, Finding, Report, Timing
@@ -64,8 +64,8 @@ def shown(report: Report) -> Markup:
         "article",
         tag("h3", report.function, " ", tag("b", verdict, class_=colour)),
         tag("p", said, class_="faint"),
-        *(tag("p", line, class_="diagnosis") for line in report.diagnosis),
-        *(tag("p", note, class_="faint") for note in report.notes),
+        *(tag("p", prose(line), class_="diagnosis") for line in report.diagnosis),
+        *(tag("p", prose(note), class_="faint") for note in report.notes),
         _failing(report.failing) if report.failing else None,
         _properties(report.findings),
         _timing(report.timing) if report.timing else None,

@@ -15,7 +15,7 @@ import numpy as np
 from loopless.report import curves
 from loopless.report.gathering import RunView
 from loopless.report.markup import Markup, tag
-from loopless.report.words import label, setting, several, title, words
+from loopless.report.words import label, prose, setting, several, title, words
 from loopless.runs import series
 from loopless.runs.glossary import METRICS
 from loopless.runs.quantities import clock_time, count, number
@@ -28,6 +28,7 @@ RESULTS = {
     "validation_loss": "nats per token",
     "return_mean": "return",
 }
+RIGHT = ("steps", "time")  # columns of numbers
 MAIN = ("return", "similarity", "validation_characters", "validation")  # pictures shown large
 MERGED = {"evaluation": "return"}  # one picture of training and evaluation
 LOGARITHMIC = {"loss", "td_error", "value_loss", "gradient_norm", "learning_rate"}
@@ -44,7 +45,8 @@ def section(runs: Sequence[RunView]) -> Markup:
     """All runs: a line each, then each by itself."""
     parts = [tag("h2", "Runs", id="runs")]
     if not runs:
-        parts.append(tag("p", "No run was given: `loopless report RUN…` shows runs.", class_="no"))
+        said = "No run was given: `loopless report RUN…` shows runs."
+        parts.append(tag("p", prose(said), class_="no"))
     if len(runs) > 1:
         parts.append(overview(runs))
     return tag("section", *parts, *(shown(run, at) for at, run in enumerate(runs)))
@@ -57,13 +59,13 @@ def overview(runs: Sequence[RunView]) -> Markup:
             "tr",
             tag("td", tag("a", run.name, href=f"#run-{at}"), data_label=heads[0]),
             *(
-                tag("td", text, data_label=head, class_="n" if head in ("steps", "time") else None)
+                tag("td", text, data_label=head, class_="n" if head in RIGHT else None)
                 for head, text in zip(heads[1:], _overview(run), strict=True)
             ),
         )
         for at, run in enumerate(runs)
     ]
-    head = tag("tr", *(tag("th", text) for text in heads))
+    head = tag("tr", *(tag("th", text, class_="n" if text in RIGHT else None) for text in heads))
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="cards")
 
 
@@ -75,7 +77,10 @@ def _overview(run: RunView) -> list[str]:
 
 def what(run: RunView) -> str:
     """ppo on CartPole-v1; what it learns from, where that has a name."""
-    on = next((run.settings[key] for key in ("env", "grid", "text") if run.settings.get(key)), "")
+    sources = ("env", "data", "grid", "text", "tokens")
+    on = next((run.settings[key] for key in sources if run.settings.get(key)), "")
+    if not on and run.trainer in ("lm", "avatarl"):
+        on = "Python's own source"  # the corpus of those that are told none
     return f"{run.trainer} on {on}" if on else run.trainer
 
 
@@ -169,7 +174,7 @@ def _pictures(run: RunView) -> Markup | None:
     if not run.pictures:
         drawable = (run.folder / "snapshots").is_dir()
         said = f"No picture is drawn yet: `loopless plot {run.folder}` draws them."
-        return tag("p", said, class_="no") if drawable else None
+        return tag("p", prose(said), class_="no") if drawable else None
     drawn = [
         tag(
             "figure",
@@ -182,9 +187,13 @@ def _pictures(run: RunView) -> Markup | None:
             ),
             class_="paper",
         )
-        for name, (kind, data) in run.pictures.items()
+        for name, (kind, data) in sorted(run.pictures.items(), key=_first_eigenvectors)
     ]
     return tag("div", *drawn, class_="pictures")
+
+
+def _first_eigenvectors(picture: tuple[str, object]) -> tuple[bool, str]:
+    return not picture[0].startswith("eigenvectors"), picture[0]
 
 
 def _samples(samples: Mapping[str, str]) -> Markup | None:

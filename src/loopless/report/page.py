@@ -14,7 +14,7 @@ from loopless import __version__
 from loopless.report import checked, hero, learning, speed
 from loopless.report.gathering import Contents
 from loopless.report.markup import Markup, join, tag
-from loopless.report.words import day, several
+from loopless.report.words import day, prose, several
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -75,6 +75,6 @@ def _problems(problems: list[str]) -> Markup | None:
     return tag(
         "aside",
         tag("b", said),
-        tag("ul", *(tag("li", problem) for problem in problems)),
+        tag("ul", *(tag("li", prose(problem)) for problem in problems)),
         role="note",
     )

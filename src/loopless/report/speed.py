@@ -13,7 +13,7 @@ from loopless.bench.summary import Line, times, written
 from loopless.bench.table import measured, quantity
 from loopless.report import bars
 from loopless.report.markup import Markup, tag
-from loopless.report.words import day, several
+from loopless.report.words import day, prose, several
 
 HEADS = ("case", "loopless", "the loop", "×", "fastest peer", "×", "floor")
 VERDICTS = {True: "met", False: "missed", None: "not judged"}
@@ -24,7 +24,7 @@ def section(results: Sequence[Result]) -> Markup:
     parts = [tag("h2", "Speed", id="speed")]
     if not results:
         said = "No benchmark was given: `loopless bench` measures, `--bench` shows its files."
-        return tag("section", *parts, tag("p", said, class_="no"))
+        return tag("section", *parts, tag("p", prose(said), class_="no"))
     said = (
         "The best of ours beside the plain loop that it replaces and the fastest other library "
         "that gives the right answer. The floor is what the machine needs to move the data."

@@ -1,12 +1,14 @@
 """How the page names things: metrics, pictures, settings, times and dates.
 
-Imports the standard library and `runs.quantities`. Tests: `tests/report/test_report_page.py`.
+Imports `markup`. Tests: `tests/report/test_report_page.py`.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+
+from loopless.report.markup import Markup, join, tag
 
 CAPITALS = {"td": "TD", "q": "Q", "kl": "KL"}
 LABELS = {
@@ -56,6 +58,14 @@ def setting(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(setting, value))}]"
     return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+
+
+def prose(text: str) -> Markup:
+    """Text whose `commands` in backticks are set as such."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # one that is not closed
+        return join([text])
+    return join(tag("code", piece) if at % 2 else piece for at, piece in enumerate(pieces))
 
 
 def several(number: int, one: str, many: str = "") -> str:
