@@ -10,6 +10,7 @@ import pytest
 from site_pages import tables
 from tyro.extras import SubcommandApp
 
+from loopless import cli
 from loopless.runs import config, flags, schema
 from loopless.train import registry
 
@@ -85,6 +86,14 @@ def test_a_command_is_one_that_exists(command):
             assert set(re.findall(r"\w+", what)) <= set(project["optional-dependencies"])
         case _:
             pytest.fail(f"nothing here knows whether {words[0]} exists")
+
+
+def test_the_report_of_the_committed_results_is_written(tmp_path, monkeypatch):
+    (command,) = (line for line in COMMANDS if line.startswith("loopless report"))
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(shlex.split(command, comments=True)[1:]) == 0
+    assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("words", [["bench", "--fast"], ["unknown"], ["play"]])

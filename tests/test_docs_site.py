@@ -88,6 +88,13 @@ def test_every_command_is_documented(site):
     assert {"bench", "train", "resume"} <= set(named)
 
 
+def test_flags_are_spelled_as_they_are_given():
+    words = tables.commands()
+    assert "| `--as` | What it should be: gae," in words
+    assert "| `MODULE:FUNCTION` | Yours" in words
+    assert "| `--peers` | Measure other libraries too, those that are installed. | on |" in words
+
+
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_every_flag_of_a_trainer_is_documented(site, trainer):
     rows = tables.flags(trainer).splitlines()[2:]

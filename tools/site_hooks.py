@@ -18,6 +18,7 @@ FILLED = {
     "results": tables.results,
     "claims": tables.claims,
     "commands": tables.commands,
+    "environments": tables.environments,
     "mutants": tables.mutants,
     "flags": tables.flags,
 }

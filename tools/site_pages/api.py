@@ -58,13 +58,12 @@ def member(path: str, name: str, thing: Any) -> str:
 
 
 def signature(name: str, thing: Any, skip: int = 0) -> str:
-    """`name(a, b, *, c=1)` as a block of code, an argument a line where it is too long for one."""
+    """`name(a, b, *, c=1)` as a block of code, its arguments on lines of their own if need be."""
     parameters = list(inspect.signature(thing).parameters.values())[skip:]
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
     text = str(inspect.Signature(bare))
     if len(name + text) > WIDTH:
-        inner = str(inspect.Signature(bare))[1:-1]
-        text = "(\n    " + ",\n    ".join(_split(inner)) + ",\n)"
+        text = "(\n" + "\n".join(_lines(_split(text[1:-1]))) + "\n)"
     return f"```python\n{name}{text}\n```"
 
 
@@ -83,6 +82,16 @@ def _is_exception(thing: Any) -> bool:
 def _documentable(x: Any) -> bool:
     methods = classmethod | staticmethod | property
     return bool(inspect.getdoc(x)) and (isinstance(x, methods) or inspect.isfunction(x))
+
+
+def _lines(arguments: list[str]) -> list[str]:
+    """As many arguments on a line as fit."""
+    lines = ["   "]
+    for argument in arguments:
+        if len(lines[-1]) + len(argument) + 2 > WIDTH:
+            lines.append("   ")
+        lines[-1] += f" {argument},"
+    return lines
 
 
 def _split(inner: str) -> list[str]:

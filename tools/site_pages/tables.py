@@ -93,23 +93,32 @@ def _command(name: str, function: Any) -> str:
     hints = get_type_hints(function, include_extras=True)
     rows = []
     for key, parameter in inspect.signature(function).parameters.items():
-        text = explained.get(key) or _help(hints[key])
+        text = explained.get(key) or _note(hints[key], "help")
         if not text:
             raise ValueError(f"docs: nothing explains {key} of `loopless {name}`.")
-        rows.append(line([_spelled(parameter), _words(text), _default(parameter.default)]))
+        rows.append(
+            line([_spelled(parameter, hints[key]), _words(text), _default(parameter.default)])
+        )
     head = [line(["argument", "what it is", "default"]), line(["---"] * 3)]
     table = "\n".join(head + rows) if rows else ""
     return "\n\n".join([f"## loopless {name} {{ #{name} }}", words.strip(), table])
 
 
-def _help(hint: Any) -> str:
-    """What `arg(help=…)` says within an annotation."""
-    texts = [getattr(note, "help", None) for note in getattr(hint, "__metadata__", ())]
+def _note(hint: Any, name: str) -> str:
+    """What `arg(name=…, help=…)` says within an annotation."""
+    texts = [getattr(note, name, None) for note in getattr(hint, "__metadata__", ())]
     return next(filter(None, texts), "")
 
 
 def _words(text: str) -> str:
     return _plain(" ".join(text.split()))
+
+
+def environments() -> str:
+    """The ids of the compiled environments."""
+    from loopless.envs import compiled_ids
+
+    return ", ".join(f"`{name}`" for name in compiled_ids()) + "."
 
 
 def mutants() -> str:
@@ -120,25 +129,21 @@ def mutants() -> str:
     return "\n".join([line(["of", "mistake"]), line(["---"] * 2), *rows])
 
 
-def _spelled(parameter: inspect.Parameter) -> str:
-    written = str(parameter.annotation)
-    if "Positional" in written:
-        return f"`{parameter.name.upper()}`"
-    renamed = re.search(r'\bname="(\w+)"', written)
-    return _flag(renamed[1] if renamed else parameter.name, parameter.default)
+def _spelled(parameter: inspect.Parameter, hint: Any) -> str:
+    if "Positional" in str(parameter.annotation):
+        return f"`{_note(hint, 'metavar') or parameter.name.upper()}`"
+    return _flag(_note(hint, "name") or parameter.name)
 
 
-def _flag(name: str, default: Any) -> str:
-    """How a flag is given; one that is on by default is given to turn it off."""
-    tables, dot, last = name.replace("_", "-").rpartition(".")
-    return f"`--{tables}{dot}{'no-' if default is True else ''}{last}`"
+def _flag(name: str) -> str:
+    return f"`--{name.replace('_', '-')}`"
 
 
 def _default(value: Any) -> str:
     if value is inspect.Parameter.empty or value is None or value in ((), ""):
         return "–"
     if isinstance(value, bool):
-        return "–"  # a switch, spelled so that giving it changes something
+        return "on" if value else "off"
     return f"`{' '.join(map(str, value)) if isinstance(value, tuple) else value}`"
 
 
@@ -159,7 +164,7 @@ def _flags(cls: type, defaults: Any, prefix: str) -> list[str]:
         if is_dataclass(hints[field.name]):
             rows += _flags(hints[field.name], value, f"{prefix}{field.name}.")
             continue
-        name = _flag(prefix + field.name, value)
+        name = _flag(prefix + field.name)
         rows.append(line([name, _plain(words.get(field.name, "")), _default(value)]))
     return rows
 
