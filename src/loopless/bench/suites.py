@@ -35,7 +35,7 @@ Suite = Callable[[Options, Result, Say], None]
 
 SUITES = (
     "returns", "replay", "q_learning", "training", "learning", "ppo_training", "ppo_learning",
-    "avatarl",
+    "avatarl", "avatarl_learning",
 )  # fmt: skip
 
 
