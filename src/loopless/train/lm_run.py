@@ -4,6 +4,7 @@ Imports `lm`, `text_data` and `run`. Tests: `tests/train/test_lm_runs.py`,
 `tests/train/test_avatarl_run.py`.
 """
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
@@ -66,6 +67,7 @@ class TextRun(run.Run):
 
     def settle(self, folder: Path) -> None:
         """Keep the tokens in the folder of this run, and what it is compared with."""
+        print(self.begins(), file=sys.stderr)
         text_data.keep(self.material.dataset, folder)
         self._baselines = self._compared(folder)
 
@@ -142,9 +144,9 @@ class TextRun(run.Run):
         size = f", {corpus['bytes'] / 1e6:.1f} MB" if "bytes" in corpus else ""
         kind = f"{data.tokenizer.kind} tokenizer, " if data.tokenizer else ""
         return (
-            f"{parameters(self._learner.weights):,} parameters; {corpus['name']}{size}: {kind}"
+            f"{parameters(self._learner.weights):,} parameters. {corpus['name']}{size}: {kind}"
             f"{data.vocabulary:,} tokens, {len(data.train):,} to train on; "
-            f"{self.total * self._tokens / windows.tokens_per_epoch:.2g} epochs"
+            f"{self.total * self._tokens / windows.tokens_per_epoch:.2g} epochs."
         )
 
     def outcome(self, last: Mapping[str, Any]) -> str | None:

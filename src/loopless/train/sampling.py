@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -97,10 +98,15 @@ def _ids(model: GPT, tokenizer, ids: np.ndarray, space: bool, manner: Manner) ->
         )  # fmt: skip
 
 
+@eqx.filter_jit
+def _last_logits(model: GPT, ids: jax.Array) -> jax.Array:
+    return model(ids)[-1]
+
+
 def _after_space(model: GPT, tokenizer, ids: np.ndarray, key, manner: Manner) -> np.ndarray:
     """One token [1] among those that begin with a space."""
     allowed = np.array([piece.startswith(b" ") for piece in tokenizer.pieces])
-    logits = model(jnp.asarray(ids[-model.block :], jnp.int32))[-1]
+    logits = _last_logits(model, jnp.asarray(ids[-model.block :], jnp.int32))
     logits = jnp.where(allowed, logits, -jnp.inf)[None]
     seen = np.zeros((1, len(allowed)), bool)
     seen[0, ids] = True
