@@ -117,6 +117,13 @@ def test_table_shows_times_targets_and_reasons():
     assert "off by 3" in shown
 
 
+@pytest.mark.parametrize(("load", "busy"), [(9.0, True), (3.9, False), (None, False)])
+def test_a_busy_machine_is_told_of(load, busy):
+    shown = result(row())
+    shown.machine |= {"load": load, "cores": 2}
+    assert ("The machine was busy" in text_of(shown)) is busy
+
+
 @pytest.mark.parametrize("width", [50, 500])
 def test_a_narrow_screen_gets_every_case(width):
     cases = [f"case {number} of a long name" for number in range(4)]

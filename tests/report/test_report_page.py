@@ -142,6 +142,13 @@ def test_a_broken_file_is_named_and_the_rest_is_shown(tmp_path, name, content, p
     assert problem in text_of(page(contents))
 
 
+@pytest.mark.parametrize(("load", "said"), [(9.0, True), (3.9, False), (None, False)])
+def test_numbers_of_a_busy_machine_are_called_so(load, said):
+    found = result()
+    found.machine |= {"load": load, "cores": 2}
+    assert ("busy machine" in text_of(page(Contents([], [found], [])))) is said
+
+
 def test_seeds_become_one_curve_with_a_band(tmp_path):
     run = write_run(tmp_path / "run")
     row = '{"step": %d, "time": 1, "kind": "train", "return_mean": [1, 2, %d]}\n'

@@ -7,6 +7,7 @@ meet; the rest is noise until shown otherwise. Imports `result`, `summary` and `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,7 +60,7 @@ def compare(old: Sequence[Result], new: Sequence[Result]) -> Comparison:
     before, after = _rows(old), _rows(new)
     moves = [Move(key[0], before[key], after[key]) for key in after if key in before]
     return Comparison(
-        sorted(moves, key=lambda move: (move.before.role != "ours", -abs(move.times - 1))),
+        sorted(moves, key=lambda move: (move.before.role != "ours", -abs(math.log(move.times)))),
         [key for key in before if key not in after],
         [key for key in after if key not in before],
         _differences(old, new),

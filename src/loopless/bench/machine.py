@@ -42,11 +42,29 @@ def describe() -> dict[str, Any]:
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "cores_used": cores(),
+        "load": _load(),
         "threads": _threads(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
     }
+
+
+def is_busy(machine: dict[str, Any]) -> bool:
+    """Whether others wanted the cores, too: then times are longer than they need be.
+
+    Twice as many processes as cores: a suite's own do not come to that.
+    """
+    load, cores = machine.get("load"), machine.get("cores")
+    return bool(load and cores and load > 2 * cores)
+
+
+def _load() -> float | None:
+    """Processes that ran or wanted to, on average over the last minute; where it is known."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (OSError, AttributeError):
+        return None
 
 
 def _version(package: str) -> str | None:

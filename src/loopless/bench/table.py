@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from loopless.bench.machine import is_busy
 from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.suites import layout
 
@@ -142,6 +143,12 @@ def show_machine(result: Result, out: Console) -> None:
         str(machine.get("date", "")),
     ]
     out.print(", ".join(filter(None, parts)), highlight=False, markup=False)
+    if is_busy(machine):
+        said = (
+            f"{machine['load']:.1f} processes shared {machine['cores']} cores: measure again alone."
+        )
+        out.print(f"The machine was busy, and these times are not to be trusted. {said}",
+                  style="yellow", highlight=False)  # fmt: skip
     if result.interrupted:
         out.print("Interrupted: this is what was measured until then.", style="yellow")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from loopless.bench import suites, summary
+from loopless.bench.machine import is_busy
 from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.summary import Line, times, written
 from loopless.bench.table import measured, quantity
@@ -84,7 +85,7 @@ def suite(result: Result) -> Markup:
     nothing = tag("p", "Nothing was measured.", class_="no") if not parts else None
     return tag(
         "article",
-        tag("h3", result.suite, _quick(result)),
+        tag("h3", result.suite, *_chips(result)),
         tag("p", measured_on(result), class_="faint"),
         overview(found) if found else nothing,
         *parts,
@@ -100,10 +101,14 @@ def _titles(name: str) -> Mapping[str, str]:
         return {}
 
 
-def _quick(result: Result) -> Markup | None:
-    if result.interrupted:
-        return tag("span", "interrupted", class_="chip")
-    return tag("span", "quick run", class_="chip") if result.settings.get("quick") else None
+def _chips(result: Result) -> list[Markup]:
+    """What a reader is to know before believing a number."""
+    said = {
+        "quick run": result.settings.get("quick"),
+        "interrupted": result.interrupted,
+        "busy machine: not to be trusted": is_busy(result.machine),
+    }
+    return [tag("span", words, class_="chip") for words, holds in said.items() if holds]
 
 
 def measured_on(result: Result) -> str:
