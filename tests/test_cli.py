@@ -77,7 +77,7 @@ def test_help_imports_no_array_library():
             ("bench", "xyz"),
             (
                 "unknown suite 'xyz'. There are: returns, replay, q_learning, training, learning, "
-                "ppo_training, ppo_learning, avatarl, avatarl_learning."
+                "ppo_training, ppo_learning, avatarl, avatarl_learning, allo, allo_learning."
             ),
         ),
         (("bench", "--threads", "0"), "--threads is 0"),

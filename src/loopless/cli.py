@@ -33,6 +33,7 @@ def bench(
     peers: bool = True,
     ablate: bool = False,
     compare: Annotated[Path | None, arg(metavar="PATH")] = None,
+    grids: Annotated[Path | None, arg(metavar="DIR")] = None,
 ) -> int:
     """Time our functions against the loops they replace and against every installed peer.
 
@@ -46,13 +47,20 @@ def bench(
         peers: Measure other libraries too, those that are installed.
         ablate: Add the proposals of the founding notes: what was claimed, what is measured.
         compare: An older result: show what moved since.
+        grids: Folder with layouts of ALLO's paper, for allo_learning.
     """
     from loopless.bench import command
 
     return command.run(
         suites,
         command.Options(
-            quick=quick, json=json, threads=threads, peers=peers, ablate=ablate, compare=compare
+            quick=quick,
+            json=json,
+            threads=threads,
+            peers=peers,
+            ablate=ablate,
+            compare=compare,
+            grids=grids,
         ),
     )
 

@@ -89,6 +89,8 @@ def check(options: Options, path: Path) -> None:
     cores = os.cpu_count() or 1
     if not 1 <= options.threads <= cores:
         raise ValueError(f"bench: --threads is {options.threads}; this machine has 1 to {cores}.")
+    if options.grids is not None and not options.grids.is_dir():
+        raise ValueError(f"bench: --grids {options.grids} is no folder.")
     if path.is_dir():
         raise ValueError(f"bench: --json {path} is a folder. Give the name of a file.")
     try:

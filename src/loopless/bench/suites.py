@@ -28,6 +28,7 @@ class Options:
     peers: bool = True
     ablate: bool = False
     compare: Path | None = None
+    grids: Path | None = None
 
 
 Say = Callable[[str], None]
@@ -35,7 +36,7 @@ Suite = Callable[[Options, Result, Say], None]
 
 SUITES = (
     "returns", "replay", "q_learning", "training", "learning", "ppo_training", "ppo_learning",
-    "avatarl", "avatarl_learning",
+    "avatarl", "avatarl_learning", "allo", "allo_learning",
 )  # fmt: skip
 
 

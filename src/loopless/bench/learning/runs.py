@@ -14,13 +14,33 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
+from typing import Any, Protocol, TypeVar
 
-from loopless.bench.learning.tasks import EPISODES, ROOT, Job
+from loopless.bench.learning.tasks import EPISODES, ROOT
 from loopless.bench.process import ONE_THREAD_FLAG, THREAD_VARIABLES
+
+EVALUATION = "loopless.bench.learning.evaluation"
+AnyJob = TypeVar("AnyJob", bound="Job")
+
+
+class Job(Protocol):
+    """What is asked of a training run."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def words(self) -> list[str]: ...
+
+    @property
+    def command(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -35,6 +55,7 @@ class Outcome:
     curve_steps: list[int]
     curve_returns: list[list[float]]  # [agents][evaluations]
     commit: str = ""  # of the code that made it
+    details: dict[str, Any] = field(default_factory=dict)  # what else the evaluation found
 
 
 class RunFailed(RuntimeError):
@@ -42,17 +63,23 @@ class RunFailed(RuntimeError):
 
 
 class Runs:
-    """Runs in `folder`, on so many cores. `close` ends those that are under way."""
+    """Runs in `folder`, on so many cores. `close` ends those that are under way.
 
-    def __init__(self, folder: Path, threads: int, commit: str = "") -> None:
+    `evaluation` is the module that says what a run came to.
+    """
+
+    def __init__(
+        self, folder: Path, threads: int, commit: str = "", evaluation: str = EVALUATION
+    ) -> None:
         self.folder, self._threads, self._commit = folder, threads, commit
+        self._evaluation = evaluation
         self._children: set[subprocess.Popen] = set()
         self._cores: SimpleQueue[int] = SimpleQueue()
         for core in _cores()[-threads:]:
             self._cores.put(core)
         self._closed = False
 
-    def outcomes(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome | RunFailed]]:
+    def outcomes(self, jobs: Iterable[AnyJob]) -> Iterator[tuple[AnyJob, Outcome | RunFailed]]:
         """Each job with what came of it, as they end."""
         self.folder.mkdir(parents=True, exist_ok=True)
         pool = ThreadPoolExecutor(self._threads)
@@ -95,8 +122,7 @@ class Runs:
         start = perf_counter()
         self._child(["-m", "loopless.cli", *job.words, *runs], job, core)
         wall_s = perf_counter() - start
-        module = "loopless.bench.learning.evaluation"
-        text = self._child(["-m", module, str(path), str(EPISODES)], job, core)
+        text = self._child(["-m", self._evaluation, str(path), str(EPISODES)], job, core)
         outcome = Outcome(job.command, settings, wall_s, **json.loads(text), commit=self._commit)
         staged = path / "outcome.json.tmp"
         staged.write_text(json.dumps(asdict(outcome)), encoding="utf-8")

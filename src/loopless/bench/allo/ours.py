@@ -1,0 +1,66 @@
+"""Our trainer in this suite: as it runs, by batches, and several seeds in one program.
+
+A call is a chunk with its row of metrics. Imports the trainer and so JAX. Tests:
+`tests/bench/allo/test_bench_allo.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopless.bench.allo.cases import TOLERANCE, Follower, Learning
+from loopless.bench.allo.oracle import Indices, Layers
+from loopless.bench.contender import Contender
+from loopless.nets.q_network import plain_layers
+from loopless.runs.clock import Clock
+from loopless.train.allo import Drawn, build
+from loopless.train.allo_run import Run
+
+OURS, BY_BATCHES = "loopless", "loopless, --encode batches"
+SEEDS = 8
+CHUNK = 500  # steps in a call
+
+
+def started(case: Learning, **changes: Any) -> Run:
+    """A run of our trainer whose chunks are `CHUNK` steps, and which does not end."""
+    endless = {"steps": 10**9, "log_every": CHUNK, "plot_every": 0}
+    return Run(case.config(**endless | changes))
+
+
+def follow(run: Run, stream: Indices) -> np.ndarray:
+    """The features of all states, learned from these indices, from the start of seed 0."""
+    algorithm, update = run.algorithm, jax.jit(run.algorithm.update)
+    learner = algorithm.init(jax.random.key(0), jnp.float32(run.config.barrier[0]))
+    for step, drawn in enumerate(stream):
+        rows = Drawn(*map(jnp.asarray, drawn))
+        learner, _ = update(learner, run.table, rows, jnp.int32(step))
+    return np.asarray(algorithm.judged(learner, run.table)["learned"])
+
+
+def first_layers(case: Learning) -> Layers:
+    """The encoder of seed 0 before its first step."""
+    algorithm = build(case.config(), cast(Any, None), case.coordinates)  # which draws no pairs
+    return plain_layers(algorithm.network(jax.random.key(0)))
+
+
+def _prepare(case: Learning, **changes: Any) -> Follower:
+    run = started(case, **changes)
+    return Follower(partial(run.advance, Clock()), lambda _: None, partial(follow, run))
+
+
+CONTENDER = Contender(
+    OURS, "loopless", "ours", _prepare, TOLERANCE, note="a compiled chunk of steps, sampling within"
+)
+ENCODED_BY_BATCHES = Contender(
+    BY_BATCHES, "loopless", "ours", partial(_prepare, encode="batches"), TOLERANCE,
+    note="what was drawn is encoded, in place of each distinct state once",
+)  # fmt: skip
+IN_ONE_PROGRAM = Contender(
+    f"loopless, {SEEDS} seeds in one program", "loopless", "ours",
+    partial(_prepare, seeds=SEEDS), TOLERANCE,
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""The suite `allo_learning`: the paper's results on Laplacian representations, over seeds."""
