@@ -34,7 +34,7 @@ def made_up(grid="GridRoom-4", d=11, seeds=1, count=12, steps=20_000):
             "similarities": np.array(scores, np.float32),
             "kernel_eigenvalues": found.values.astype(np.float32),
             "eigenvalues": np.tile(found.values[:d] + amount / 9, (seeds, 1)).astype(np.float32),
-            "duals": np.tile(found.values[:d] * (1 - np.exp(-at / count)), (seeds, 1)),
+            "duals": np.tile(-2 * found.values[:d] * (1 - np.exp(-at / count)), (seeds, 1)),
         }
 
 

@@ -132,6 +132,17 @@ def test_true_eigenvalues_are_dashed_lines(rooms):
     np.testing.assert_allclose(dashed, values[:7], atol=1e-6)
 
 
+@pytest.mark.parametrize(("scale", "factor"), [("", 0.5), ("half", 0.5), ("full", 0.25)])
+def test_duals_are_drawn_as_the_eigenvalues_of_their_scale(tmp_path, scale, factor):
+    run = made_up_snapshots.write(tmp_path, grid="GridCorridor-12", d=2, count=3)
+    if scale:
+        (tmp_path / "config.toml").write_text(f'scale = "{scale}"')
+    axes = drawn(run, "eigenvalues").axes[0]
+    thin = [line for line in axes.lines if line.get_linewidth() == 0.7 and len(line.get_xdata())]
+    want = [-factor * one["duals"][0] for one in snapshots.history(run.folder)]
+    np.testing.assert_allclose(np.stack([line.get_ydata() for line in thin], 1), want)
+
+
 def test_visits_are_shares_of_all_observations(rooms):
     image = shown(drawn(rooms, "visits").axes[0])
     assert np.nansum(image) == pytest.approx(1)

@@ -6,7 +6,7 @@ Curves come from the log, all else from the run's snapshots, which may hold
     walls [height, width], cells [states, 2], visits [states]   of a grid
     truth [states, k ≥ d], spaces [k], weights [states], similarities [seeds, d],
     kernel_eigenvalues [≥ d]                                    where the truth is known
-    eigenvalues [seeds, d], duals [seeds, d]                    by the multipliers; by duals alone
+    eigenvalues [seeds, d], duals [seeds, d]                    by the multipliers; β_jj alone
 
 What has no part in it is not drawn. The first seed is shown on the grid, all of them in curves.
 Imports matplotlib; the film of the same vectors is `eigenvector_film`. Tests:
@@ -16,7 +16,9 @@ Imports matplotlib; the film of the same vectors is `eigenvector_film`. Tests:
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +145,7 @@ def eigenvalues(run: Run) -> Figure | None:
     if with_duals:
         at = np.array([int(one["step"]) for one in with_duals])
         duals = np.stack([one["duals"] for one in with_duals])[:, :1]
-        _lines(axes, at, duals, colours, linewidth=0.7, alpha=0.6)
+        _lines(axes, at, -_factor(run) * duals, colours, linewidth=0.7, alpha=0.6)
         _key(axes, "−cβ alone, which lags", "-", 0.7)
     if snapshot is not None and "kernel_eigenvalues" in snapshot:
         truth = snapshot["kernel_eigenvalues"][: len(colours)]
@@ -205,6 +207,14 @@ def _logged(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     seen = np.isfinite(values).all((1, 2))
     return (run.train["step"][seen], values[seen]) if seen.any() else None
+
+
+def _factor(run: Run) -> float:
+    """c of λ = −cβ, by the scale of the objective that the run was told."""
+    with suppress(OSError, ValueError):
+        told = tomllib.loads((run.folder / "config.toml").read_text())
+        return 0.25 if told.get("scale") == "full" else 0.5
+    return 0.5
 
 
 def _lines(axes: Axes, steps: np.ndarray, values: np.ndarray, colours: Any, **style: Any) -> None:
