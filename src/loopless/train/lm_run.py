@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from loopless.nets.gpt import parameters
-from loopless.runs import trees
+from loopless.runs import quantities, trees
 from loopless.runs.checkpoint import Checkpoint
 from loopless.runs.clock import Clock
 from loopless.train import run, text_data
@@ -141,7 +141,7 @@ class TextRun(run.Run):
         """What is about to be trained, in words."""
         data, windows = self.material.dataset, self.material.windows
         corpus = data.about["corpus"]
-        size = f", {corpus['bytes'] / 1e6:.1f} MB" if "bytes" in corpus else ""
+        size = f", {quantities.count(corpus['bytes'])}B" if "bytes" in corpus else ""
         kind = f"{data.tokenizer.kind} tokenizer, " if data.tokenizer else ""
         return (
             f"{parameters(self._learner.weights):,} parameters. {corpus['name']}{size}: {kind}"
