@@ -10,6 +10,7 @@ from made_up_page import PNG, result, write_result, write_run
 
 from loopless.report.gathering import Contents, gather
 from loopless.report.page import page
+from loopless.report.words import prose
 
 VOID = {"img", "br", "meta", "link"}
 
@@ -83,6 +84,22 @@ def test_every_element_is_closed_where_it_was_opened(made):
 )
 def test_what_was_measured_and_learned_is_told(made, said):
     assert said in text_of(made)
+
+
+def test_runs_that_are_judged_alike_share_a_picture(made):
+    assert "Evaluation return of all runs" in text_of(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "set_as"),
+    [
+        ("use `a <b>` here", "use <code>a &lt;b&gt;</code> here"),
+        ("one ` alone", "one ` alone"),
+        ("<none>", "&lt;none&gt;"),
+    ],
+)
+def test_commands_in_backticks_are_set_as_such(text, set_as):
+    assert prose(text) == set_as
 
 
 def test_pictures_are_inside_the_page(made):

@@ -3,12 +3,14 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+PATIENCE_S = 60
 BINARY = next(filter(None, map(shutil.which, NAMES)), None)
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -97,6 +99,8 @@ class Chromium:
 
     def _next(self):
         while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._from], [], [], PATIENCE_S)
+            assert ready, f"the browser has not answered for {PATIENCE_S} s"
             data = os.read(self._from, 1 << 20)
             assert data, "the browser is gone"
             self._rest += data

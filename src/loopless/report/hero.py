@@ -19,6 +19,8 @@ from loopless.report.learning import result, what
 from loopless.report.markup import Markup, tag
 from loopless.runs.quantities import clock_time, count
 
+MOST_RUNS = 8  # the rest stand in the table below
+
 
 @dataclass(frozen=True)
 class Card:
@@ -33,7 +35,7 @@ class Card:
 
 def cards(results: Sequence[Result], runs: Sequence[RunView]) -> list[Card]:
     found = list(dict.fromkeys(speed_cards(results)))
-    return found + [card for run in runs if (card := run_card(run))]
+    return found + [card for run in runs[:MOST_RUNS] if (card := run_card(run))]
 
 
 def speed_cards(results: Sequence[Result]) -> Iterator[Card]:

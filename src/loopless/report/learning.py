@@ -48,7 +48,7 @@ def section(runs: Sequence[RunView]) -> Markup:
         said = "No run was given: `loopless report RUN…` shows runs."
         parts.append(tag("p", prose(said), class_="no"))
     if len(runs) > 1:
-        parts.append(overview(runs))
+        parts += [overview(runs), *together(runs)]
     return tag("section", *parts, *(shown(run, at) for at, run in enumerate(runs)))
 
 
@@ -67,6 +67,27 @@ def overview(runs: Sequence[RunView]) -> Markup:
     ]
     head = tag("tr", *(tag("th", text, class_="n" if text in RIGHT else None) for text in heads))
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="cards")
+
+
+def together(runs: Sequence[RunView]) -> Iterator[Markup]:
+    """Runs that are judged by the same metric, in one picture each metric."""
+    judged: dict[str, list[RunView]] = {}
+    for run in runs:
+        if metric := judged_by(run):
+            judged.setdefault(metric, []).append(run)
+    for metric, alike in judged.items():
+        shown = [(run, curve_of(run, metric)) for run in alike[: curves.COLOURS]]
+        named = [curves.Named(run.name, bare(curve)) for run, curve in shown if curve]
+        if len(named) > 1:
+            left = len(alike) - curves.COLOURS
+            more = f" (the first {curves.COLOURS}; {left} more below)" if left > 0 else ""
+            title = f"{RESULTS[metric].capitalize()} of all runs{more}"
+            yield curves.chart(title, METRICS[metric].unit, named)
+
+
+def bare(curve: series.Curve) -> series.Curve:
+    """A curve without its band: several bands upon each other say nothing."""
+    return curve._replace(low=None, high=None, band="")
 
 
 def _overview(run: RunView) -> list[str]:
@@ -92,13 +113,19 @@ def state(run: RunView) -> str:
 
 def result(run: RunView) -> tuple[str, str] | None:
     """What a run is judged by: its name and its last value, the mean over seeds."""
-    for metric, name in RESULTS.items():
-        values = run.columns_of(metric).get(metric)
-        if values is not None and np.isfinite(values).any():
-            rows = values.reshape(len(values), -1)
-            last = rows[np.isfinite(rows).any(axis=1)][-1]
-            return name, number(float(np.nanmean(last)))
-    return None
+    metric = judged_by(run)
+    if metric is None:
+        return None
+    values = run.columns_of(metric)[metric]
+    rows = values.reshape(len(values), -1)
+    last = rows[np.isfinite(rows).any(axis=1)][-1]
+    return RESULTS[metric], number(float(np.nanmean(last)))
+
+
+def judged_by(run: RunView) -> str | None:
+    """The first of those metrics that the run has logged."""
+    logged = (metric for metric in RESULTS if metric in run.columns_of(metric))
+    return next((m for m in logged if np.isfinite(run.columns_of(m)[m]).any()), None)
 
 
 def shown(run: RunView, at: int) -> Markup:
@@ -183,7 +210,6 @@ def _pictures(run: RunView) -> Markup | None:
                 "img",
                 src=f"data:{kind};base64,{base64.b64encode(data).decode()}",
                 alt=f"{title(name)} of {run.name}",
-                loading="lazy",
             ),
             class_="paper",
         )
