@@ -1,6 +1,7 @@
 """All suites at once: one table and one file of what was measured, whatever failed."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,7 @@ def test_a_failed_suite_does_not_show_what_was_measured_before(path):
         (Options(quick=True), ["--threads", "1", "--quick"]),
         (Options(threads=2, peers=False), ["--threads", "2", "--no-peers"]),
         (Options(ablate=True), ["--threads", "1", "--ablate"]),
+        (Options(grids=Path("here")), ["--threads", "1", "--grids", "here"]),
     ],
 )
 def test_options_are_handed_on(options, flags):

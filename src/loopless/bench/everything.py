@@ -57,6 +57,7 @@ def _flags(options: Options) -> list[str]:
         *(["--quick"] if options.quick else []),
         *(["--no-peers"] if not options.peers else []),
         *(["--ablate"] if options.ablate else []),
+        *(["--grids", str(options.grids)] if options.grids else []),
     ]
 
 

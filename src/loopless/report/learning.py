@@ -82,7 +82,8 @@ def together(runs: Sequence[RunView]) -> Iterator[Markup]:
             left = len(alike) - curves.COLOURS
             more = f" (the first {curves.COLOURS}; {left} more below)" if left > 0 else ""
             title = f"{RESULTS[metric].capitalize()} of all runs{more}"
-            yield curves.chart(title, METRICS[metric].unit, named)
+            unit = METRICS[metric].unit
+            yield curves.chart(title, unit if unit != RESULTS[metric] else "", named)
 
 
 def bare(curve: series.Curve) -> series.Curve:
