@@ -82,9 +82,9 @@ class Plain:
         """Kingma & Ba 2015."""
         self.steps += 1
         (one, two), rate = MOMENTS, self.config.learning_rate
-        if self.config.learning_rate_end is not None:
-            share = (self.steps - 1) / self.config.steps
-            rate += share * (self.config.learning_rate_end - rate)
+        end = self.config.learning_rate_end
+        share = min((self.steps - 1) / self.config.steps, 1)
+        rate += share * ((rate / 10 if end is None else end) - rate)
         for i, layer in enumerate(zip(self.layers, gradients, strict=True)):
             new = []
             for j, (weight, slope) in enumerate(zip(*layer, strict=True)):

@@ -137,6 +137,23 @@ def test_states_are_drawn_as_often_as_they_were_visited_or_alike_or_by_weights(t
         config = tiny(weights=weights)
         counts, _ = drawn(config, source_of(config))
         assert stats.chisquare(counts, law / law.sum() * counts.sum()).pvalue > 1e-4
+        told = on_device(config, source_of(config))[1][0].law
+        np.testing.assert_allclose(told, law / law.sum(), rtol=1e-5)
+
+
+def test_by_episodes_rows_are_drawn_alike(save):
+    path = save(**FORMS["flat, in rows"])
+    config = tiny(
+        data=path, grid="GridRoom-4", terminals="single", law="episode", components=2, batch_size=7
+    )
+    source = source_of(config)
+    law = np.zeros(len(source.table))
+    starts = np.array([0, 1, 3, 4, 6, 7, 8])
+    np.add.at(law, source.buffers[0]["obs"][starts], [1 / 8] * 4 + [1 / 6] * 3)
+    np.testing.assert_allclose(on_device(config, source)[1][0].law, law, rtol=1e-6)
+    counts, _ = drawn(config, source)
+    kept = law > 0
+    assert stats.chisquare(counts[kept], law[kept] * counts.sum()).pvalue > 1e-4
 
 
 def test_the_truth_follows_the_weights():

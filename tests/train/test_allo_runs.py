@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,17 +26,27 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def whole(request, tmp_path_factory):
-    """A config, and its run without a disturbance."""
-    config = replace(TINY, **KINDS[request.param])
-    assert not config.problems(), config.problems()
-    return config, train(tmp_path_factory.mktemp("runs"), config, "whole")
-
-
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("runs"), TINY, "plain")
+def trained(tmp_path_factory):
+    """From a kind to its config, and its run without a disturbance; trained once."""
+
+    @cache
+    def run(kind):
+        config = replace(TINY, **KINDS[kind])
+        assert not config.problems(), config.problems()
+        return config, train(tmp_path_factory.mktemp("runs"), config, "whole")
+
+    return run
+
+
+@pytest.fixture(params=KINDS)
+def whole(request, trained):
+    return trained(request.param)
+
+
+@pytest.fixture
+def plain(trained):
+    return trained("plain")[1]
 
 
 def test_killed_and_resumed_it_ends_with_the_same_bytes(whole, tmp_path):

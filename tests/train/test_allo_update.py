@@ -17,10 +17,13 @@ from loopless.train.allo import Algorithm, Drawn
 STEPS = 200
 KINDS = {
     "half": {"steps": STEPS, "learning_rate_end": 0.0},
-    "half, by batches": {"encode": "batches"},
     "full": {"scale": "full", "dual_limit": 0.8},
     "ggdo": {"objective": "ggdo"},
-    "gate, perturbed": {"gate_threshold": 0.9, "perturbation": "exponential"},
+    "half, by batches, gated, perturbed": {
+        "encode": "batches",
+        "gate_threshold": 0.9,
+        "perturbation": "exponential",
+    },
 }
 
 
@@ -142,6 +145,18 @@ def test_the_eigenvalues_are_of_the_kernel_and_not_of_the_successor_representati
     np.testing.assert_allclose(found, [-0.2, 0.1, 0.5], atol=1e-12)
     full = replace(case.algorithm, config=tiny(scale="full", dual_start=0.0))
     np.testing.assert_allclose(full.eigenvalues(learner), [-0.1, 0.05, 0.25], atol=1e-12)
+
+
+@pytest.mark.parametrize("encode", ["states", "batches"])
+def test_errors_are_averaged_over_all_states_or_over_batches(encode):
+    case = Case(tiny(encode=encode, learning_rate=1e-12, dual_rate=0.0))
+    key, table, learner = case.key, jnp.asarray(case.table), case.learner()
+    after, _ = quick(case.algorithm.chunk)(learner, table, case.data, key, 0, np.int32(400))
+    learned = np.asarray(case.algorithm.judged(learner, table)["learned"])
+    exact = learned.T @ (np.asarray(case.data.law)[:, None] * learned) - np.eye(3)
+    exact = exact if encode == "states" else np.tril(exact)
+    scale = np.abs(exact + np.eye(3)).max()
+    np.testing.assert_allclose(after.errors, exact, atol=scale * {"states": 1e-6}.get(encode, 0.1))
 
 
 def test_what_is_not_finite_leaves_everything_as_it_was():

@@ -41,7 +41,7 @@ class Learner(NamedTuple):
     weights: Any  # the encoder, one vector
     moments: Any  # Adam's
     multipliers: Multipliers
-    errors: Any  # [d, d]: the constraints' errors, averaged
+    errors: Any  # [d, d]: the constraints' errors, averaged; over all states, if all are encoded
     energies: Any  # [d]: half the squared differences of pairs, averaged
     updates: Any
     skipped: Any  # updates left out, because they were not finite
@@ -103,10 +103,13 @@ class Algorithm:
         others = sampler.starts(data, words[:, 3:5])
         return Drawn(states, later, others, sampler.starts(data, words[:, 5:]) if apart else None)
 
-    def update(self, learner: Learner, table: jax.Array, drawn: Drawn, step: jax.Array) -> tuple:
-        """One gradient step; one that is not finite leaves everything as it was."""
+    def update(self, learner: Learner, table, drawn: Drawn, step, law=None) -> tuple:
+        """One gradient step; one that is not finite leaves everything as it was.
+
+        law [states]: how often each is a start; with it, errors over all states are averaged.
+        """
         config = self.config
-        gradient, (loss, parts, energies) = jax.grad(self._loss, has_aux=True)(
+        gradient, (loss, parts, energies, all_features) = jax.grad(self._loss, has_aux=True)(
             learner.weights, learner.multipliers, table, drawn
         )
         norm = jnp.sqrt(jnp.sum(gradient * gradient))
@@ -122,7 +125,7 @@ class Algorithm:
             )  # fmt: skip
         new = learner._replace(
             weights=weights, moments=moments, multipliers=multipliers,
-            errors=self._averaged(learner, learner.errors, self._errors(parts)),
+            errors=self._averaged(learner, learner.errors, self._errors(parts, all_features, law)),
             energies=self._averaged(learner, learner.energies, energies),
             updates=learner.updates + 1,
         )  # fmt: skip
@@ -134,6 +137,7 @@ class Algorithm:
 
     def _loss(self, weights: jax.Array, multipliers: Multipliers, table, drawn: Drawn) -> tuple:
         config, encode = self.config, self.rebuild(weights)
+        all_features = None
         if self.encodes_all:
             all_features = encode(table)
             encoded = all_features.__getitem__
@@ -155,18 +159,19 @@ class Algorithm:
                 perturbation_width=config.perturbation_width,
             )  # fmt: skip
         energies = lax.stop_gradient(0.5 * jnp.mean((now - later) ** 2, 0))
-        return loss, (loss, parts, energies)
+        return loss, (loss, parts, energies, all_features)
 
     def rate(self, step: jax.Array) -> jax.Array:
-        """Adam's step size: a line over the run, or constant."""
-        config = self.config
-        start, end = config.learning_rate, config.learning_rate_end
-        if end is None:
-            return jnp.asarray(start, self.dtype)
-        share = jnp.clip(step.astype(self.dtype) / config.steps, 0, 1)
-        return start + share * (end - start)
+        """Adam's step size, a line over the run."""
+        start, end = self.config.learning_rate, self.config.learning_rate_end
+        share = jnp.clip(step.astype(self.dtype) / self.config.steps, 0, 1)
+        return start + share * ((0.1 * start if end is None else end) - start)
 
-    def _errors(self, parts: Any) -> jax.Array:
+    def _errors(self, parts: Any, all_features, law) -> jax.Array:
+        """The constraints' errors: exact where all states are encoded, else those of the batch."""
+        if all_features is not None and law is not None:
+            products = all_features.T @ (all_features * law.astype(self.dtype)[:, None])
+            return products - jnp.eye(len(products), dtype=self.dtype)
         if self.config.objective == "allo" and self.config.scale == "half":
             return parts.errors
         return 0.5 * (parts.errors + parts.other_errors)
@@ -189,7 +194,7 @@ class Algorithm:
         def one(i, state):
             learner, total = state
             drawn = self.draw(data, jax.random.fold_in(key, first + i))
-            learner, report = self.update(learner, table, drawn, first + i)
+            learner, report = self.update(learner, table, drawn, first + i, data.law)
             return learner, jax.tree.map(jnp.add, total, report)
 
         nothing = Report(*jnp.zeros(2, self.dtype))

@@ -78,7 +78,7 @@ class ALLO:
     learning_rate: float = 1e-3
     """Adam's step size."""
     learning_rate_end: float | None = None
-    """Step size at the end of the run, reached in a line; constant if left out."""
+    """Step size at the end of the run, reached in a line; a tenth of the first if left out."""
     dual_start: float = 0.0
     """Duals at the start, on the diagonal and below."""
     dual_rate: float = 1e-3

@@ -34,6 +34,7 @@ class Data(NamedTuple):
 
     steps: EpisodicState  # whose "obs" are rows of the table of states
     aliases: Any  # ([starts], [starts]): the chance to keep a start, and whom to take instead
+    law: jax.Array  # [states]: how often each is drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,9 +186,20 @@ def on_device(config: ALLO, source: Source) -> tuple[Sampler, list[Data]]:
     for buffer, weights in zip(source.buffers, source.weights, strict=True):
         handle, state = EpisodicBuffer.from_host(buffer, max_rows=buffer.rows)
         aliases = None if weights is None else _aliases(buffer, weights)
-        found.append(Data(state, aliases))
+        found.append(Data(state, aliases, jnp.asarray(_law(source, buffer, weights))))
     assert handle is not None
     return Sampler(handle, config.discount, config.max_gap), found
+
+
+def _law(source: Source, buffer: EpisodicReplayBuffer, weights: np.ndarray | None) -> np.ndarray:
+    """[states]: how often each is drawn as a start, float32."""
+    starts = buffer._store.pairs[: buffer.starts, 0]
+    chances = np.ones(len(starts)) if weights is None else weights[starts]
+    if buffer.law == "episode":
+        rows = buffer.rows_of(starts)
+        chances = 1 / np.bincount(rows, minlength=buffer.rows)[rows]
+    found = np.bincount(buffer["obs"][starts], chances, len(source.table))
+    return (found / found.sum()).astype(np.float32)
 
 
 def _aliases(buffer: EpisodicReplayBuffer, weights: np.ndarray) -> tuple[jax.Array, jax.Array]:
