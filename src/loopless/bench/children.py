@@ -121,7 +121,7 @@ def _pass_on(child: subprocess.Popen[bytes], number: int, before: int) -> None:
 def _judge(part: Part, interrupted: bool, conclude: Conclude) -> None:
     if part.code not in part.good:
         part.state = "interrupted" if interrupted else "failed"
-        part.said = part.said or f"ended with exit code {part.code}"
+        part.said = part.said or ("stopped" if interrupted else f"ended with exit code {part.code}")
         return
     try:
         part.said, part.state = conclude(part), "done"
