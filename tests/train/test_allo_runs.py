@@ -15,6 +15,7 @@ from loopless.runs import snapshots
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.clock import Clock
 from loopless.runs.failures import BadRun
+from loopless.train.allo import Algorithm
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer")
 
@@ -71,8 +72,19 @@ def test_chunks_change_nothing(whole, log_every):
     while trainer.step < trainer.total:
         trainer.advance(Clock())
     found = Checkpoints(expected).load().arrays
-    for name, array in trainer.arrays().items():
+    for name, array in sorted(trainer.arrays().items(), reverse=True):
         np.testing.assert_array_equal(array, found[name], err_msg=name)
+
+
+def test_chunks_that_all_begin_at_step_0_are_caught(plain, monkeypatch):
+    right = Algorithm.chunk
+
+    def forgetful(self, learner, table, data, key, first, steps):
+        return right(self, learner, table, data, key, 0 * first, steps)
+
+    monkeypatch.setattr(Algorithm, "chunk", forgetful)
+    with pytest.raises(AssertionError, match="weights/online"):
+        test_chunks_change_nothing((TINY, plain), 7)
 
 
 def test_rows_tell_what_a_run_does(whole):
