@@ -79,7 +79,7 @@ class TextConfig:
     """Step size at the end of the run, reached by a cosine."""
     warmup: int = 100
     """Updates in which the step size rises in a line."""
-    weight_decay: float = 0.1
+    weight_decay: float = 0.01
     """AdamW's pull of matrices and embeddings towards 0."""
     adam_beta_1: float = 0.9
     """Decay of Adam's mean of gradients."""
