@@ -167,3 +167,16 @@ def tokens(token_level_rewards, values, response_mask, gamma, lam):
         following = torch.where(here, values[:, t], following)
         advantages[:, t] = torch.where(here, last, 0.0)
     return advantages
+
+
+def float32_only(rewards, values, next_values, terminated, truncated, gamma, lambda_):
+    if rewards.dtype != torch.float32:
+        raise TypeError("expected Float")
+    return batch_major(
+        rewards.T, values.T, next_values.T, terminated.T, truncated.T, gamma, lambda_
+    )[1].T
+
+
+def rounded_inside(rewards, values, next_values, terminated, truncated, gamma, lambda_):
+    gamma, lambda_ = float(np.float32(gamma)), float(np.float32(lambda_))
+    return compiled.py_func(rewards, values, next_values, terminated, truncated, gamma, lambda_)

@@ -54,6 +54,7 @@ def test_the_loop_twin_is_equal(name):
         (right.from_attributes, "gae", {}, "NumPy, [T, B] arrays"),
         (right.compiled, "gae", {}, "NumPy, [T, B] arrays"),
         (right.in_float32, "gae", {}, "NumPy, [T, B] arrays"),
+        (right.float32_only, "gae", {}, "PyTorch, [T, B] arrays, float32"),
         (right.bound, "gae", {}, "NumPy, [T, B] arrays"),
         (right.one_step_td, "q_targets", {"truncation": False}, "NumPy, one sample at a time"),
         (right.column_targets, "q_targets", {}, "PyTorch, [B, 1] arrays"),
@@ -80,6 +81,12 @@ def test_numbers_that_are_built_in_can_be_named():
     assert not judged(right.built_in_numbers, "gae", request=Request(
         fixed={"gamma": 0.9, "lambda_": 0.7}
     )).equal  # fmt: skip
+
+
+def test_what_is_exact_to_float32_only_is_told_so():
+    report = judged(right.rounded_inside, "gae")
+    assert report.equal
+    assert "It is exact to float32 only, for what it is given in float64." in report.notes
 
 
 def test_an_object_that_can_be_called_is_judged_like_a_function():

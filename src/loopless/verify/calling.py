@@ -90,6 +90,8 @@ class Caller:
     ) -> None:
         self.function, self.contract, self.plan = function, contract, plan
         self.call_s, self.watch = call_s, Watch()
+        # Operation by operation JAX is slow, and what holds a scan compiles anew in every call.
+        self._jits = plan.library == "jax" and not (plan.record or plan.positional)
         self._forms = {form.name: form for form in contract.forms}
 
     def __call__(self, case: Mapping, answer: Mapping) -> dict[str, np.ndarray]:
@@ -158,6 +160,17 @@ class Caller:
             found[parameter] = x
         return found
 
+    def _compiled(self, arguments: dict[str, Any]) -> Any:
+        """The call as one program, if it can be traced; if not, from now on as it stands."""
+        if self._jits:
+            import jax
+
+            try:
+                return jax.jit(self.function)(**arguments)
+            except Exception:  # control flow on values, lists, shapes from arguments
+                self._jits = False
+        return self.invoke(arguments)
+
     def invoke(self, arguments: dict[str, Any]) -> Any:
         """The bare call, for those who time it."""
         if self.plan.record:
@@ -214,7 +227,7 @@ class Caller:
         arguments = self.arguments(given)
         before = {k: np.array(libraries.to_numpy(x)) for k, x in arguments.items() if _mutable(x)}
         with self.quiet():
-            result = self.invoke(arguments)
+            result = self._compiled(arguments)
             if result is None:
                 raise Refused("gives back nothing")
             found = []

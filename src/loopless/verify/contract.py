@@ -32,6 +32,7 @@ class Contract:
     needs: tuple[tuple[str, ...], ...] = ()  # of each group one form must be asked for
     variants: tuple[dict, ...] = ({},)  # settings that a function may have built in
     settings: Callable[[Set[str]], dict] = lambda forms: {}  # what follows from what it is given
+    magnitude: Answer | None = None  # how large each output's terms are in sum
     slack: float = 0.0  # a tolerance below which nobody is told apart
     rows: bool = False  # samples without time: [B], not [T, B]
     by: tuple[str, ...] = ()  # the arguments that the first output has a gradient by

@@ -7,7 +7,7 @@ and `contracts`. Tests: `tests/verify/test_wrong_functions.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ SENTENCES = {m.name: m.sentence for m in MUTANTS} | {
     ),
 }
 GRADIENTS = "gradients"
+ONE_FLAG, NEXT_ROW = "treats_truncation_as_termination", "bootstraps_from_the_next_row"
 UNKNOWN = "Matches none of the known mistakes."
 
 
@@ -34,7 +35,7 @@ class Seen:
     property: str
     case: dict
     got: Mapping[str, Any]
-    allowed: float
+    allowed: comparing.Allowed
     wrong: bool
 
 
@@ -45,40 +46,40 @@ def diagnose(seen: Sequence[Seen], contract: Contract, hidden: Sequence[Hidden])
     """
     failing = list(dict.fromkeys(one.property for one in seen if one.wrong))
     explanations = {name: [] for name in failing}
-    for mistakes, answer in _explanations(contract, hidden):
-        told = {
-            name: _explains(answer, [s for s in seen if s.property == name]) for name in failing
-        }
-        if not any(told.values()):
-            continue
-        # Of two that explain as much, the one that also fits the properties that pass.
-        fits = sum(_fits(answer, one) for one in seen)
-        for name in failing:
-            if told[name]:
-                explanations[name].append((sum(told.values()), fits, mistakes))
+    for mistakes, cost, answer in _explanations(contract, hidden):
+        told = [name for name in failing if _explains(answer, seen, name)]
+        # Of two that explain as much, the one that also fits what is right, and the simpler one.
+        fits = sum(_fits(answer, one) for one in seen) if told else 0
+        for name in told:
+            explanations[name].append(((len(told), fits, -cost), mistakes))
     found: list[str] = []
     for name in failing:
-        best = max(explanations[name], key=lambda x: (x[0], x[1], -len(x[2])), default=None)
-        if best is not None:
-            found += [SENTENCES[mistake] for mistake in best[2]]
+        if explanations[name]:
+            found += max(explanations[name], key=lambda one: one[0])[1]
         elif name != GRADIENTS or len(failing) == 1:  # a wrong loss has wrong gradients
             found.append(UNKNOWN)
-    return sorted(dict.fromkeys(found), key=lambda sentence: sentence == UNKNOWN)
+    if ONE_FLAG in found and NEXT_ROW in found:  # which it does not read where there is an end
+        found = [mistake for mistake in found if mistake != NEXT_ROW]
+    told = sorted(dict.fromkeys(found), key=lambda mistake: mistake == UNKNOWN)
+    return [SENTENCES.get(mistake, mistake) for mistake in told]
 
 
-def _explanations(contract: Contract, hidden: Sequence[Hidden]):
-    """(names of mistakes, the answers they would give), the simplest first."""
+def _explanations(
+    contract: Contract, hidden: Sequence[Hidden]
+) -> Iterator[tuple[tuple[str, ...], int, Callable]]:
+    """(names of mistakes, how much is assumed, the answers that they would give)."""
     blind = [[one] for one in hidden] + ([list(hidden)] if len(hidden) > 1 else [])
     for together in blind:
         names = tuple(one.mistake for one in together)
-        yield names, lambda case, together=together: contract.answer(_seen_by(together, case))
+        yield names, len(names), lambda case, t=together: contract.answer(_seen_by(t, case))
     for name, (_, answer) in contract.mistakes.items():
-        yield (name,), answer
+        yield (name.partition(",")[0],), 1, answer
     # A mistake in what is done with what is known: then that is the news, not what is not known.
     for together in blind:
         for name, (_, answer) in contract.mistakes.items():
-            if name not in [one.mistake for one in together]:
-                yield (name,), lambda case, t=together, f=answer: f(_seen_by(t, case))
+            if name not in [one.mistake for one in hidden]:
+                made = lambda case, t=together, f=answer: f(_seen_by(t, case))  # noqa: E731
+                yield (name.partition(",")[0],), 1 + len(together), made
 
 
 def _seen_by(together: Sequence[Hidden], case: Mapping) -> dict:
@@ -88,8 +89,8 @@ def _seen_by(together: Sequence[Hidden], case: Mapping) -> dict:
     return case
 
 
-def _explains(answer: Callable, seen: Sequence[Seen]) -> bool:
-    return all(_fits(answer, one) for one in seen)
+def _explains(answer: Callable, seen: Sequence[Seen], name: str) -> bool:
+    return all(_fits(answer, one) for one in seen if one.property == name)
 
 
 def _fits(answer: Callable, one: Seen) -> bool:

@@ -296,7 +296,7 @@ def hidden(forms: Iterable[str]) -> tuple[Hidden, ...]:
                 found.append(Hidden("bootstraps_from_the_next_row", _following))
         elif "values" in given:
             found.append(Hidden("bootstraps_from_the_next_row", _following))
-            found.append(Hidden("bootstraps_the_window_with_zero", _zero_last))
+            found.insert(0, Hidden("bootstraps_the_window_with_zero", _zero_last))
         else:
             found.append(Hidden("discounted_returns_forget_the_bootstrap", _no_values))
     return tuple(found)

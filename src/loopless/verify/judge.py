@@ -32,7 +32,7 @@ from loopless.verify.verdicts import AGREES, DIFFERS, FRAGILE, Finding, Report
 @dataclass
 class _Outcome:
     got: Mapping[str, np.ndarray] | None
-    allowed: float
+    allowed: comparing.Allowed
     wrong: bool
     words: str = ""
 
@@ -120,7 +120,7 @@ class _Judge:
 
     def _judged(self, one: Property, count: int) -> Finding:
         wrong, done, words, kept = 0, 0, "", [0, 0]
-        most = 6 if one.shrinks else 1  # to be looked at again by the diagnosis
+        most = (6, 6) if one.shrinks else (0, 1)  # right, wrong: looked at again by the diagnosis
         for i in range(count):
             if done and monotonic() > self.end:
                 break
@@ -128,7 +128,7 @@ class _Judge:
             outcome = self._outcome(case)
             done, wrong = done + 1, wrong + outcome.wrong
             words = words or outcome.words
-            if outcome.got is not None and kept[outcome.wrong] < most:
+            if outcome.got is not None and kept[outcome.wrong] < most[outcome.wrong]:
                 kept[outcome.wrong] += 1
                 seen = Seen(one.name, case, outcome.got, outcome.allowed, outcome.wrong)
                 self.seen.append(seen)
@@ -146,18 +146,20 @@ class _Judge:
         try:
             got = self.caller(case, want)
         except TimeUp:
-            return _Outcome(None, 0.0, True, f"takes longer than {self.options.call_s:g} s")
+            return _Outcome(None, {}, True, f"takes longer than {self.options.call_s:g} s")
         except Refused as problem:
-            return _Outcome(None, 0.0, True, str(problem))
+            return _Outcome(None, {}, True, str(problem))
         except Exception as problem:  # whatever a stranger's code raises
             line = (str(problem).strip().splitlines() or ["no message"])[0]
-            return _Outcome(None, 0.0, True, f"raises {type(problem).__name__}: {line[:160]}")
+            return _Outcome(None, {}, True, f"raises {type(problem).__name__}: {line[:160]}")
         allowed = self._allowed(case, want)
         return _Outcome(got, allowed, not comparing.same(got, want, allowed))
 
-    def _allowed(self, case: Mapping, want: Mapping) -> float:
-        dtypes = (self.plan.dtype, *self.caller.watch.dtypes)
-        return comparing.tolerance(case, want, dtypes, self.contract.slack)
+    def _allowed(self, case: Mapping, want: Mapping) -> comparing.Allowed:
+        coarse = ("float32",) if self.plan.coarse else ()
+        dtypes = (self.plan.dtype, *self.caller.watch.dtypes, *coarse)
+        found = comparing.tolerance(self.contract, case, want, dtypes)
+        return {**dict.fromkeys(want, max(map(np.max, found.values()))), **found}
 
     def _gradients(self) -> list[Finding]:
         """Whether the loss has the right derivatives, and none where there must be none."""
@@ -245,6 +247,8 @@ class _Judge:
             notes.append("It prints while it works.")
         if self.plan.dtype == "float64" and "float32" in watch.dtypes:
             notes.append("It computes in float32 what it is given in float64.")
+        elif self.plan.coarse:
+            notes.append("It is exact to float32 only, for what it is given in float64.")
         if self.plan.left:
             notes.append(f"Left at their defaults: {', '.join(self.plan.left)}.")
         if self.plan.variant:

@@ -54,6 +54,7 @@ class Plan:
     positional: tuple[str, ...] = ()
     variant: Mapping[str, Any] = field(default_factory=dict)
     reading: Mapping[str, int] = field(default_factory=dict)  # our outputs → their places
+    coarse: bool = False  # exact to float32 only
     left: tuple[str, ...] = ()  # parameters left at their defaults
 
     def settings(self, contract: Contract) -> dict[str, Any]:

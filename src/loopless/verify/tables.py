@@ -20,7 +20,7 @@ MOST = 40
 
 
 def table(
-    name: str, caller: Any, case: Mapping, got: Mapping, want: Mapping, allowed: float
+    name: str, caller: Any, case: Mapping, got: Mapping, want: Mapping, allowed: Mapping
 ) -> Failing:
     """`case` by columns: what the function was given, what it said, what is right."""
     columns, numbers = _given(caller, case)
@@ -30,7 +30,7 @@ def table(
     for output, x in got.items():
         if np.shape(x) == shape:
             columns |= {f"your {output}": x, f"right {output}": want[output]}
-            off |= comparing.differs(x, want[output], allowed)
+            off |= comparing.differs(x, want[output], allowed[output])
         else:
             numbers |= {f"your {output}": _cell(x), f"right {output}": _cell(want[output])}
     head, places = _places(shape)

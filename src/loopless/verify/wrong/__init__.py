@@ -56,7 +56,7 @@ WRONG = (
     Wrong("policy_torch:entropy_punished", "ppo_loss", "Adds the entropy to the loss"),
     Wrong("avatarl_torch:loose_threshold", "avatarl_loss", "Compares normalised products with"),
     Wrong("avatarl_torch:subset_softmax", "avatarl_loss", "Takes the student's softmax over the"),
-    Wrong("allo_jax:gradient_on_both_sides", "allo_loss", "Lets the gradient through both sides"),
+    Wrong("allo_torch:gradient_on_both_sides", "allo_loss", "Lets the gradient through both sides"),
     Wrong("samplers:newest_left_out", "uniform_sampler", "Never draws the newest slot"),
     Wrong("samplers:seeded_inside", "uniform_sampler", "Draws the same batch each time"),
     Wrong("samplers:no_exponent", "prioritized_sampler", "Leaves α out"),

@@ -1,17 +1,15 @@
-"""ALLO's loss that goes wrong, in JAX."""
+"""ALLO's loss that goes wrong, in PyTorch."""
 
-import jax
-import jax.numpy as jnp
+import torch
 
 
 def gradient_on_both_sides(phi, phi_next, psi, duals, barrier):
     """The right number; but earlier features are moved by later ones."""
-    stop = jax.lax.stop_gradient
-    eye = jnp.eye(phi.shape[1])
-    errors = jnp.tril(phi.T @ phi / len(phi) - eye)
-    others = jnp.tril(stop(psi).T @ stop(psi) / len(psi) - eye)
+    eye = torch.eye(phi.shape[1], dtype=phi.dtype)
+    errors = torch.tril(phi.T @ phi / len(phi) - eye)
+    others = torch.tril(psi.T @ psi / len(psi) - eye).detach()
     graph = 0.5 * ((phi - phi_next) ** 2).sum(1).mean()
-    q = 2.0 * (errors * stop(others)).sum()
-    pulled = (stop(duals) * errors).sum() + stop(barrier) * q
-    raised = (duals * stop(errors)).sum() + barrier * stop(jnp.abs(q))
+    q = 2.0 * (errors * others).sum()
+    pulled = (duals.detach() * errors).sum() + barrier * q
+    raised = (duals * errors.detach()).sum() + barrier * q.abs().detach()
     return graph + pulled - raised
