@@ -102,7 +102,7 @@ SHIPPED = (
         )
         for seed in range(3)
     ),
-    Task(3, "GridRoom-4, eigenvalues", ALLO, ROOMS, percent=2.0, first=0.002),
+    Task(3, "GridRoom-4, eigenvalues", ALLO, Job("eigenvalues"), percent=2.0, first=0.002),
     Task(
         4, "GridRoom-4, outputs permuted at 20k of 40k steps", ALLO,
         replace(THREE_ROOMS, flags=("--steps", "40000", "--permute-at", "20000")), each=0.98,
