@@ -163,7 +163,9 @@ def test_a_broken_file_is_named_and_the_rest_is_shown(tmp_path, name, content, p
 def test_numbers_of_a_busy_machine_are_called_so(load, said):
     found = result()
     found.machine |= {"load": load, "cores": 2}
-    assert ("busy machine" in text_of(page(Contents([], [found], [])))) is said
+    shown = text_of(page(Contents([], [found], [])))
+    assert ("busy machine" in shown) is said
+    assert ("The machine had other work" in shown) is said
 
 
 def test_seeds_become_one_curve_with_a_band(tmp_path):

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 
 from loopless import __version__
+from loopless.bench.machine import is_busy
 from loopless.report import checked, hero, learning, speed
 from loopless.report.gathering import Contents
 from loopless.report.markup import Markup, join, tag
@@ -38,6 +39,7 @@ def page(contents: Contents, title: str = "loopless report") -> str:
         tag(
             "main",
             hero.shown(hero.cards(contents.results, contents.runs)),
+            _busy(contents),
             _problems(contents.problems),
             speed.section(contents.results),
             learning.section(contents.runs),
@@ -63,6 +65,15 @@ def _header(contents: Contents, title: str) -> Markup:
         tag("p", " · ".join(made), class_="faint"),
         tag("nav", *links, aria_label="Parts of this page"),
     )
+
+
+def _busy(contents: Contents) -> Markup | None:
+    """Large numbers are not to be believed before this is read."""
+    busy = [result.suite for result in contents.results if is_busy(result.machine)]
+    if not busy:
+        return None
+    said = "The machine had other work while this was measured: "
+    return tag("aside", said, tag("b", ", ".join(busy)), ". Measure again alone.", role="note")
 
 
 def _problems(problems: list[str]) -> Markup | None:
