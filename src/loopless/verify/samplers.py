@@ -78,7 +78,7 @@ def judge(function: Callable, claim: str, options: Options, name: str) -> Report
             cases = len(outputs[0]) + (before.cases if before else 0)
             wrong_words = problem.words or (before.words if before else "")
             status = DIFFERS if wrong or (before and before.status == DIFFERS) else AGREES
-            found[problem.name] = Finding(problem.name, status, cases, int(wrong), wrong_words)
+            found[problem.name] = Finding(problem.name, status, cases, words=wrong_words)
             if wrong and problem.diagnosis:
                 report.diagnosis.append(problem.diagnosis)
     report.diagnosis = _telling(report.diagnosis)

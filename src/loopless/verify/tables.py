@@ -46,7 +46,8 @@ def _given(caller: Any, case: Mapping) -> tuple[dict[str, Any], dict[str, str]]:
     """What goes by rows, and what does not, under the names that the function has for it."""
     forms = {form.name: form for form in caller.contract.forms}
     given = dict(caller.plan.mapping)
-    given |= {x: x for x in ALWAYS if x in forms and x in case and x not in given.values()}
+    if "rewards" in given.values():
+        given |= {x: x for x in ALWAYS if x in forms and x in case and x not in given.values()}
     columns, numbers = {}, {}
     for parameter, form in given.items():
         x = forms[form].make(case)
