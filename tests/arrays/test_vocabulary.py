@@ -60,6 +60,36 @@ def test_numba_takes_the_largest_and_of_equals_the_first(kind, size, k):
     np.testing.assert_array_equal(peak, x.max(-1))
 
 
+@every_kind
+@pytest.mark.parametrize(("count", "size", "k"), [(64, 1, 1), (300, 65, 16), (128, 256, 40)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_short_rows_are_surveyed_as_few_are(kind, count, size, k, dtype):
+    x = rows(kind, (count, size)).astype(dtype)
+    x[:, -1] = 1.0
+    counted = np.arange(count) % 5 != 3
+    x[~counted] = np.nan
+    for rate, floor in ((1.0, 0.0), (0.5, 1e-10)):
+        together, wrong = numpy_vocabulary.survey(x, k, rate, floor, counted)
+        parts = [numpy_vocabulary.survey(x[i : i + 50], k, rate, floor, counted[i : i + 50])[0]
+                 for i in range(0, count, 50)]  # fmt: skip
+        assert wrong == -1
+        tops, *numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
+        np.testing.assert_array_equal(together[0], tops)
+        tolerance = 1e-12 if dtype == np.float64 else 2e-6
+        for found, expected in zip(together[1:], numbers, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_short_row_that_is_no_distribution_is_named(wrong):
+    x = rows("plain", (200, 20))
+    x[150, 7] = x[190, 3] = wrong
+    assert numpy_vocabulary.survey(x, 3, 1.0, 0.0, None)[1] == 150
+    x[150] = -np.inf
+    assert numpy_vocabulary.survey(x, 3, 1.0, 0.0, None)[1] == 150
+    assert numpy_vocabulary.survey(x, 3, 1.0, 0.0, np.arange(200) < 150)[1] == -1
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 def test_numba_sums_are_those_of_numpy(dtype, rate):

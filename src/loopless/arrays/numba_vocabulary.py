@@ -169,7 +169,7 @@ def _sums(row, largest, rate):
 
 
 @jit(reassociate=True)
-def _floored_sums(row, largest, rate, log_total, floor):
+def floored_sums(row, largest, rate, log_total, floor):
     """Σ π log(π + floor) and Σ π²/(π + floor)."""
     total, share = 0.0, 0.0
     for j in range(row.size):
@@ -207,7 +207,7 @@ def survey(memory, starts, count, rate, floor, counted, top, peaks, log_totals, 
         entropies[i] = math.log(total) - moment / total
         means[i] = -entropies[i]
         if floor > 0:
-            moment, share = _floored_sums(row, values[0], rate, log_totals[i], floor)
+            moment, share = floored_sums(row, values[0], rate, log_totals[i], floor)
             entropies[i] = -moment
             means[i] = moment + share
     return -1

@@ -24,8 +24,9 @@ def survey(logits, k: int, rate, floor, counted) -> tuple[tuple[Any, ...], int]:
     count = math.prod(shape)
     top = np.empty((count, k), np.int64)
     numbers = np.empty((4, count), wide)
+    kernel = _survey_of(count, logits.shape[-1])
     for rows, memory, starts in _pieces(logits, wide):
-        wrong = _kernels().survey(
+        wrong = kernel(
             memory,
             starts,
             logits.shape[-1],
@@ -151,6 +152,13 @@ def _pieces(
         places = np.unravel_index(np.arange(rows.start, rows.stop), tuple(shape))
         part = np.ascontiguousarray(x[places], wide)
         yield rows, part.ravel(), np.arange(len(part)) * size
+
+
+def _survey_of(count: int, size: int) -> Any:
+    """The faster of two ways to survey so many rows of so many tokens."""
+    from loopless.arrays import numba_short_rows as short
+
+    return short.survey if size <= short.SHORT and count >= short.MANY else _kernels().survey
 
 
 @functools.cache

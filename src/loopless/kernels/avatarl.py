@@ -19,12 +19,11 @@ import numpy as np
 from loopless.arrays import scan, vocabulary
 from loopless.arrays.actions import constant
 from loopless.arrays.library import NUMPY
-from loopless.kernels import avatarl_host
+from loopless.kernels import avatarl_host, avatarl_short
 from loopless.kernels import avatarl_targets as targets_of
 from loopless.kernels.avatarl_arguments import Call
-from loopless.kernels.avatarl_targets import TINY, Numbers
-
-FLOOR = 1e-10  # in the logarithms of the published original
+from loopless.kernels.avatarl_positions import FLOOR, judged
+from loopless.kernels.avatarl_targets import Numbers
 
 
 def avatarl_loss(
@@ -141,7 +140,8 @@ def _rewards(library, refusals, variant, critic, actions, present, counted, numb
     xp = library.xp
     log_mentor = logs_of(library, critic, actions, seen, 1.0, seen.peak.dtype)
     present = xp.moveaxis(present, -1, 0)
-    found = targets_of.rewards(library, variant, log_mentor, present, numbers)
+    is_gold = first_of(library, present)
+    found = targets_of.rewards(library, variant, log_mentor, present, is_gold, numbers)
     return xp.moveaxis(found if counted is None else xp.where(counted, found, 0), 0, -1)
 
 
@@ -160,6 +160,9 @@ def _loss(library, refusals, variant, k, student, critic, gold, counted, numbers
     z, critic = constant(library, student), constant(library, critic)
     floor = FLOOR if variant == "original" else 0.0
     rate = 1 / (1 + beta) if variant in ("subset", "full") else 1.0
+    if library.name == "jax" and avatarl_short.applies(z.shape[-1], k):
+        short = avatarl_short.Short(library, variant, k, wide, floor, rate, beta)
+        return short.loss(student, z, critic, gold, counted, numbers)
     of_student = vocabulary.survey(library, z, k, rate, floor, counted, refusals.student)
     of_critic = vocabulary.survey(library, critic, k, 1.0, 0.0, counted, refusals.critic)
     arrays, surveys = (z, critic, gold, counted), (of_student, of_critic)
@@ -169,60 +172,39 @@ def _loss(library, refusals, variant, k, student, critic, gold, counted, numbers
         return vocabulary.sloped(library, loss, student, slope, floor), stats
     actions, present = targets_of.actions(library, gold, of_student.top, of_critic.top)
     tokens = xp.moveaxis(actions, 0, -1)
+    is_gold = first_of(library, present)
     log_mentor = logs_of(library, critic, tokens, of_critic, 1.0, wide)
-    rewards = targets_of.rewards(library, variant, log_mentor, present, numbers)
-    n = library.cast(present.sum(0), wide)
-    divisor = xp.ones_like(n) if variant == "fixed" else n + TINY
-    log_pi = logs_of(library, z, tokens, of_student, rate, wide)
-    logs, factor, bonus = log_pi, None, beta if variant in ("fixed", "original") else 0.0
-    if variant == "original":
-        pi = xp.exp(log_pi)
-        logs, factor = xp.log(pi + FLOOR), pi / (pi + FLOOR)
-    total = rewards.sum(0)
-    gained = xp.where(rewards > 0, rewards * logs, 0).sum(0)
-    shares = rewards / xp.where(total > 0, total, 1)
-    divergence = xp.where(shares > 0, shares * (xp.log(shares) - logs), 0).sum(0)
-    # The derivative, (π_j W − R_j)/(n τ) + β π_j (h_j − Σ π h), by its two numbers a row.
-    pushed = rewards if factor is None else rewards * factor
-    alpha = pushed.sum(0) * rate / divisor - bonus * library.cast(of_student.mean, wide)
-    less = pushed * (rate / divisor)
-    if variant == "subset":  # seen over the vocabulary, but learned over the actions alone
-        gained, less = _subset(library, log_pi, present, rewards, total, divisor, rate)
-        alpha = xp.zeros_like(total)
-    losses = -gained / divisor - bonus * library.cast(of_student.entropy, wide)
-    stats = {
-        "gold_reward": rewards[0],
-        "gold_rewarded": library.cast(rewards[0] > 0, wide),
-        "kept": library.cast((rewards > 0).sum(0), wide),
-        "actions": n,
-        "kl": divergence,
-        "entropy": library.cast(of_student.entropy, wide),
-    }
-    each, mean = averaging(library, counted, losses)
-    stats = {name: mean(x) for name, x in stats.items()}
+    found = judged(
+        library,
+        variant,
+        targets_of.rewards(library, variant, log_mentor, present, is_gold, numbers),
+        logs_of(library, z, tokens, of_student, rate, wide),
+        present,
+        is_gold,
+        library.cast(of_student.entropy, wide),
+        library.cast(of_student.mean, wide),
+        rate,
+        beta,
+    )
+    each, mean = averaging(library, counted, found.losses)
     dtype = of_student.peak.dtype
     slope = vocabulary.Slope(
         of_student.peak,
         of_student.log_total,
-        library.cast(each(alpha), dtype),
-        library.cast(each(bonus + xp.zeros_like(alpha)), dtype),
+        library.cast(each(found.alpha), dtype),
+        library.cast(each(found.bonus + xp.zeros_like(found.alpha)), dtype),
         tokens,
-        library.cast(xp.moveaxis(each(less), 0, -1), dtype),
+        library.cast(xp.moveaxis(each(found.less), 0, -1), dtype),
         counted,
         rate,
     )
-    return vocabulary.sloped(library, mean(losses), student, slope, floor), stats
+    stats = {name: mean(x) for name, x in found.stats.items()}
+    return vocabulary.sloped(library, mean(found.losses), student, slope, floor), stats
 
 
-def _subset(library, log_pi, present, rewards, total, divisor, rate):
-    """Σ R log q, and the derivative at each action: q = softmax on the actions alone."""
-    xp = library.xp
-    inside = xp.where(present, log_pi, -xp.inf)
-    peak = xp.amax(inside, 0)
-    log_q = log_pi - peak - xp.log(xp.exp(inside - peak).sum(0))
-    gained = xp.where(rewards > 0, rewards * log_q, 0).sum(0)
-    pushed = xp.where(present, total * xp.exp(log_q), 0)
-    return gained, (rewards - pushed) * (rate / divisor)
+def first_of(library, x):
+    """Whether an entry of x [w, ...] is its first: gold, among actions."""
+    return scan.row_numbers(library, x, 0, x.shape[0]) == 0
 
 
 def program(library, function, static: int):

@@ -14,9 +14,9 @@ from loopless.arrays import vocabulary
 from loopless.arrays.library import NUMPY, Library
 from loopless.arrays.numpy_fused import flat, flat_or_number
 from loopless.arrays.vocabulary import Slope, Survey
+from loopless.kernels.avatarl_positions import STATS
 from loopless.kernels.avatarl_targets import Numbers
 
-STATS = ("gold_reward", "gold_rewarded", "kept", "actions", "kl", "entropy")
 _BOOL, _INTEGER = np.dtype(np.bool_), np.dtype(np.int64)
 
 

@@ -1,9 +1,9 @@
 """What AvataRL makes of two experts: the action sets, and what each action in them is worth.
 
-Everything here is [w, ...] with w = 2k + 1 actions, gold first, in the caller's library: actions
-stand before positions, so that sums over them go elementwise over the positions. Products of
-experts are sums of logarithms. Imports `arrays` only. Loop twin: `reference.avatarl`. Tests:
-`tests/kernels/test_avatarl_*.py`.
+Everything here is [w, ...] in the caller's library: w = 2k + 1 actions, gold first, or a whole
+vocabulary, some of it present. Actions stand before positions, so that sums over them go
+elementwise over the positions. Products of experts are sums of logarithms. Imports `arrays` only.
+Loop twin: `reference.avatarl`. Tests: `tests/kernels/test_avatarl_*.py`.
 """
 
 from typing import Any, NamedTuple
@@ -40,17 +40,19 @@ def actions(library: Library, gold, student_top, critic_top) -> tuple[Any, Any]:
     return found, xp.concatenate([gold == gold, of_student, of_critic], 0)
 
 
-def rewards(library: Library, variant: str, log_mentor, present, numbers: Numbers) -> Any:
-    """Each action's reward, and in "fixed" its share of the target; 0 where not present."""
+def rewards(library: Library, variant: str, log_mentor, present, is_gold, numbers: Numbers) -> Any:
+    """Each action's reward, and in "fixed" its share of the target; 0 where not present.
+
+    `is_gold` spreads over [w, ...] and is true at one present action of each position.
+    """
     xp = library.xp
     wide = log_mentor.dtype
     n = library.cast(present.sum(0), wide)
-    log_u = _products(library, variant, log_mentor, present, n, numbers)
+    log_u = _products(library, variant, log_mentor, present, is_gold, n, numbers)
     if variant == "fixed":
         # The largest is 1 and kept, and gold is raised to it: also where all products are 0.
         u = xp.exp(log_u - _finite(xp, xp.amax(log_u, 0)))
-        kept = xp.where(u * n >= u.sum(0), u, 0)
-        kept = xp.concatenate([xp.ones_like(kept[:1]), kept[1:]], 0)
+        kept = xp.where(is_gold, 1, xp.where(u * n >= u.sum(0), u, 0))
         return kept / kept.sum(0)
     u = xp.exp(log_u)
     total = u.sum(0)
@@ -62,15 +64,15 @@ def rewards(library: Library, variant: str, log_mentor, present, numbers: Number
     return xp.where(largest > numbers.reward_clamp, clamped, scaled)
 
 
-def _products(library: Library, variant, log_mentor, present, n, numbers: Numbers):
+def _products(library: Library, variant, log_mentor, present, is_gold, n, numbers: Numbers):
     """log(r^w_r · m^w_m) of reality r and mentor m, −inf where not present; 0⁰ is 1."""
     xp = library.xp
     smoothing = numbers.label_smoothing
     on_gold = xp.zeros_like(n) + xp.log(1 - smoothing)
     if variant == "original":
         on_gold = xp.where(n == 1, 0, on_gold)
-    on_others = xp.log(smoothing / library_max(library, n - 1, 1)) + xp.zeros_like(log_mentor[1:])
-    log_reality = xp.concatenate([on_gold[None], on_others], 0)
+    on_others = xp.log(smoothing / library_max(library, n - 1, 1))
+    log_reality = xp.where(is_gold, on_gold, on_others)
     reality_weight, critic_weight = numbers.reality_weight, numbers.critic_weight
     if critic_weight is None:
         critic_weight = confidence(library, log_mentor, present, n)
