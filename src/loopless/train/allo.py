@@ -25,6 +25,7 @@ from loopless.kernels.laplacian import allo_loss, ggdo_loss
 from loopless.kernels.laplacian_duals import Multipliers, allo_updates, first_multipliers
 from loopless.kernels.laplacian_scores import eigenvalues
 from loopless.nets.layers import as_vector, orthogonal, rebuilder
+from loopless.nets.patches import PatchConvolutions
 from loopless.nets.q_network import QNetwork
 from loopless.replay.device import random_words
 from loopless.runs.failures import BadConfig
@@ -258,11 +259,14 @@ def rebuilt(config: ALLO, shape: tuple[int, ...], kind: Any, dtype: str = "float
 
 def _network(config: ALLO, shape, kind, dtype: str, key: jax.Array) -> QNetwork:
     """The encoder: a Q-network whose actions are components."""
-    conv = config.net == "conv" or (config.net == "auto" and len(shape) == 3 and kind == jnp.uint8)
+    is_image = len(shape) == 3 and jnp.dtype(kind) == jnp.uint8
+    conv = config.net == "conv" or (config.net == "auto" and is_image)
     if conv and not (len(shape) == 3 and min(shape[:2]) >= 2):
         raise BadConfig([f"net=conv takes pictures [height, width, channels]; here is {shape}."])
     net = QNetwork(
         shape, config.components, config.hidden, key, activation=config.activation, conv=conv
     )
+    if net.images is not None:
+        net = eqx.tree_at(lambda net: net.images, net, PatchConvolutions.of(net.images))
     # From small weights, features are all but constant, and take long to leave that.
     return jax.tree.map(lambda x: x.astype(dtype), orthogonal(net, key, 2**0.5))
