@@ -1,8 +1,10 @@
 """What an ALLO run can be told: every mistake in words, all of them at once."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from allo_cases import ROOM, tiny
@@ -10,8 +12,9 @@ from run_results import command
 
 from loopless.runs import config as configs
 from loopless.runs.failures import BadConfig
+from loopless.train.allo import _network
 from loopless.train.allo_config import ALLO, LEAST
-from loopless.train.allo_data import source_of
+from loopless.train.allo_data import observations_of, source_of
 
 WRONG = [
     ({"learning_rate": 0.0}, "learning_rate is 0.0"),
@@ -110,3 +113,9 @@ def test_bad_input_is_one_message_with_code_2_and_leaves_nothing(
 
 def test_a_drawing_is_a_grid():
     assert len(source_of(tiny(grid=ROOM)).table) == 12
+
+
+def test_an_export_rebuilds_convolutions_for_pictures():
+    config = tiny(inputs="pixels", grid="GridRoom-4")
+    make = partial(_network, config, *observations_of(config), "float32", jax.random.key(0))
+    assert jax.eval_shape(make).images is not None
