@@ -1,6 +1,12 @@
 """Settings that must stand before the libraries are imported, and hypothesis' profile."""
 
 import os
+import signal
+
+# A shell without job control starts what runs in the background with Ctrl-C ignored, and children
+# inherit that: those that a test interrupts would never end.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

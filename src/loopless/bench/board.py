@@ -123,7 +123,8 @@ def final(parts: Sequence[Part], out: Console) -> None:
     out.print(_rows(parts, Spinner("dots"), out.width, wrap=True))
     for part in parts:
         if part.state == "failed" and part.log:
-            out.print(Text(f"   {part.name}: all that it said is in {part.log}", style="dim"))
+            said = Text(f"   {part.name}: all that it said is in {part.log}", style="dim")
+            out.print(said, soft_wrap=True)  # a path is to be copied whole
 
 
 def finished(parts: Sequence[Part], *, whole: bool) -> int:
