@@ -63,6 +63,16 @@ HEADLINES = (
         "[120, 84], batch 128, 1 update in 10 steps", "loopless, hosted",
         (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
     ),
+    Headline(
+        "PPO on CartPole, compiled", "ppo_training", "steps",
+        "[64, 64], 4 envs × 128 steps, 4 × 4 updates", "loopless, compiled",
+        (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
+    ),
+    Headline(
+        "PPO on CartPole, any Gymnasium environment", "ppo_training", "steps",
+        "[64, 64], 4 envs × 128 steps, 4 × 4 updates", "loopless, hosted",
+        (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
+    ),
 )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def overlapped(stack: ExitStack) -> Contender:
         "loopless",
         "ours",
         prepare,
-        note="a process of its own on two cores, threads not limited; acts with weights one event "
+        note="a process of its own on two cores, threads not limited; acts with weights one call "
         "old",
     )
 
