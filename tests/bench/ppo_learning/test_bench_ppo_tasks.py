@@ -86,7 +86,7 @@ def test_who_cannot_remember_may_not_do_better_than_chance(score, honest):
 
 
 def test_what_is_only_stated_is_not_judged(installed):
-    found = row(replace(CHEETAH, env="CartPole-v1"), 1500.0)
+    found = row(replace(CHEETAH, env="CartPole-v1"), *[1500.0] * 5)
     assert met(found) == [None]
     assert "6241 is published" in found.targets[0].target
     found = row(replace(TASKS[3], env="CartPole-v1"), *[90.0] * 5)
