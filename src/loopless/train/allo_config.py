@@ -1,12 +1,14 @@
 """What an ALLO run can be told: every switch with its default, and what makes no sense.
 
-Apart from `allo.py`, so that `--help` and mistakes cost no import of JAX. Imports the standard
-library. Tests: `tests/train/test_allo_config.py`.
+Apart from `allo.py`, so that `--help` and mistakes cost no import of JAX. Imports
+`ranges`. Tests: `tests/train/test_allo_config.py`.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
+
+from loopless.train import ranges
 
 
 @dataclass(frozen=True)
@@ -135,27 +137,13 @@ class ALLO:
 
     def problems(self) -> list[str]:
         """What makes no sense, in words."""
-        wrong = [
-            f"{name} is {value}; it is from {least} up."
-            for name, least in LEAST.items()
-            if (value := getattr(self, name)) is not None and not value >= least
-        ]
-        wrong += [
-            f"{name} is {value}; it is above 0."
-            for name in ("learning_rate", "perturbation_width", "gate_threshold")
-            if (value := getattr(self, name)) is not None and not value > 0
-        ]
-        wrong += [
-            f"{name} is infinite."
-            for name, x in vars(self).items()
-            if any(abs(n) == float("inf") for n in _floats(x))
-        ]
+        wrong = ranges.problems(
+            self, LEAST,
+            shares=("integral_decay",),
+            above_zero=("learning_rate", "perturbation_width", "gate_threshold"),
+        )  # fmt: skip
         if not 0 <= self.discount < 1:
             wrong.append(f"discount is {self.discount}; it lies in [0, 1).")
-        if not 0 <= self.integral_decay <= 1:
-            wrong.append(f"integral_decay is {self.integral_decay}; it lies in [0, 1].")
-        if any(width < 1 for width in self.hidden):
-            wrong.append(f"hidden is {self.hidden}; widths are from 1 up.")
         if not self.barrier or not all(value >= 0 for value in self.barrier):
             wrong.append(f"barrier is {self.barrier}; it is one number or more, from 0 up.")
         if self.episode_length >= 1 and self.env_steps % self.episode_length:
@@ -172,16 +160,7 @@ class ALLO:
             wrong += [f"{name} is for grids; data has states of its own." for name in given]
         if self.weights != "visits" and self.law != "transition":
             wrong.append("law is transition where weights say how often a state is drawn.")
-        if self.tensorboard:
-            from loopless.runs import tensorboard
-
-            wrong += tensorboard.problems()
         return wrong
-
-
-def _floats(value: object) -> tuple[float, ...]:
-    values = value if isinstance(value, tuple) else (value,)
-    return tuple(x for x in values if isinstance(x, float))
 
 
 OF_GRIDS = ("grid", "doors", "inputs")

@@ -1,12 +1,14 @@
 """What a DQN run can be told: every switch of the family with its default, and what makes no sense.
 
-Apart from `dqn.py`, so that `--help` and mistakes cost no import of JAX. Imports the standard
-library. Tests: `tests/train/test_dqn_config.py`.
+Apart from `dqn.py`, so that `--help` and mistakes cost no import of JAX. Imports
+`ranges`. Tests: `tests/train/test_dqn_config.py`.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from loopless.train import ranges
 
 
 @dataclass(frozen=True)
@@ -156,22 +158,11 @@ class DQN:
 
     def problems(self) -> list[str]:
         """What makes no sense, in words."""
-        wrong = [
-            f"{name} is {value}; it is from {least} up."
-            for name, least in LEAST.items()
-            if (value := getattr(self, name)) is not None and not value >= least
-        ]
-        wrong += [
-            f"{name} is {value}; it lies in [0, 1]."
-            for name in ("gamma", "tau", "beta")
-            if not 0 <= (value := getattr(self, name)) <= 1
-        ]
-        wrong += [
-            f"{name} is {value}; it is above 0."
-            for name in ("learning_rate", "huber_delta", "max_gradient_norm")
-            if (value := getattr(self, name)) is not None and not value > 0
-        ]
-        wrong += [f"{name} is infinite." for name, x in vars(self).items() if x == float("inf")]
+        wrong = ranges.problems(
+            self, LEAST,
+            shares=("gamma", "tau", "beta"),
+            above_zero=("learning_rate", "huber_delta", "max_gradient_norm"),
+        )  # fmt: skip
         if wrong:
             return wrong
         if self.exploration == "epsilon" and max(self.explore_start, self.explore_end) > 1:
@@ -217,12 +208,6 @@ class DQN:
             wrong.append("overlap goes with neither sarsa nor update=loop.")
         if self.update == "loop" and self.seeds > 1:
             wrong.append("update=loop goes one seed at a time.")
-        if self.tensorboard:
-            from loopless.runs import tensorboard
-
-            wrong += tensorboard.problems()
-        if any(width < 1 for width in self.hidden):
-            wrong.append(f"hidden is {self.hidden}; widths are from 1 up.")
         return wrong
 
 

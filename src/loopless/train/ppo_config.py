@@ -1,12 +1,14 @@
 """What a PPO run can be told: every switch with its default, and what makes no sense.
 
-Apart from `ppo.py`, so that `--help` and mistakes cost no import of JAX. Imports the standard
-library. Tests: `tests/train/test_ppo_config.py`.
+Apart from `ppo.py`, so that `--help` and mistakes cost no import of JAX. Imports
+`ranges`. Tests: `tests/train/test_ppo_config.py`.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from loopless.train import ranges
 
 
 @dataclass(frozen=True)
@@ -136,28 +138,11 @@ class PPO:
 
     def problems(self) -> list[str]:
         """What makes no sense, in words."""
-        wrong = [
-            f"{name} is {value}; it is from {least} up."
-            for name, least in LEAST.items()
-            if (value := getattr(self, name)) is not None and not value >= least
-        ]
-        wrong += [
-            f"{name} is {value}; it lies in [0, 1]."
-            for name in ("gamma", "gae_lambda")
-            if not 0 <= (value := getattr(self, name)) <= 1
-        ]
-        wrong += [
-            f"{name} is {value}; it is above 0."
-            for name in ("learning_rate", "adam_epsilon", "target_kl")
-            if (value := getattr(self, name)) is not None and not value > 0
-        ]
-        wrong += [
-            f"{name} is infinite."
-            for name, x in vars(self).items()
-            if isinstance(x, float) and abs(x) == float("inf")
-        ]
-        if any(width < 1 for width in self.hidden):
-            wrong.append(f"hidden is {self.hidden}; widths are from 1 up.")
+        wrong = ranges.problems(
+            self, LEAST,
+            shares=("gamma", "gae_lambda"),
+            above_zero=("learning_rate", "adam_epsilon", "target_kl"),
+        )  # fmt: skip
         if wrong:
             return wrong
         if self.core != "none" and self.envs % self._parts:
@@ -178,10 +163,6 @@ class PPO:
             wrong.append("overlap is for hosted mode; a compiled run has nothing to wait for.")
         if self.mode == "compiled" and self.vectorization != "auto":
             wrong.append("vectorization is for hosted mode; compiled envs are always side by side.")
-        if self.tensorboard:
-            from loopless.runs import tensorboard
-
-            wrong += tensorboard.problems()
         return wrong
 
     @property

@@ -1,12 +1,14 @@
 """What runs on text can be told, `lm` and `avatarl` alike: the data, the model, the optimiser.
 
-Apart from the trainers, so that `--help` and mistakes cost no import of JAX. Imports the standard
-library. Tests: `tests/train/test_lm_config.py`.
+Apart from the trainers, so that `--help` and mistakes cost no import of JAX. Imports
+`ranges`. Tests: `tests/train/test_lm_config.py`.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from loopless.train import ranges
 
 VOCABULARY = 512  # of a BPE tokenizer, if none is asked for
 
@@ -128,33 +130,15 @@ class TextConfig:
 
     def problems(self) -> list[str]:
         """What makes no sense, in words."""
-        wrong = [
-            f"{name} is {value}; it is from {least} up."
-            for name, least in LEAST.items()
-            if (value := getattr(self, name)) is not None and not value >= least
-        ]
+        wrong = ranges.problems(self, LEAST, above_zero=("learning_rate", "adam_epsilon"))
         wrong += [
             f"{name} is {value}; it lies in [0, 1)."
             for name in ("adam_beta_1", "adam_beta_2")
             if not 0 <= (value := getattr(self, name)) < 1
         ]
-        wrong += [
-            f"{name} is {value}; it is above 0."
-            for name in ("learning_rate", "adam_epsilon")
-            if not (value := getattr(self, name)) > 0
-        ]
         if not 0 < self.validation_share < 1:
             wrong.append(f"validation_share is {self.validation_share}; it lies in (0, 1).")
-        wrong += [
-            f"{name} is infinite."
-            for name, x in vars(self).items()
-            if isinstance(x, float) and abs(x) == float("inf")
-        ]
         wrong += self._data_problems()
-        if self.tensorboard:
-            from loopless.runs import tensorboard
-
-            wrong += tensorboard.problems()
         return wrong
 
     def _data_problems(self) -> list[str]:
