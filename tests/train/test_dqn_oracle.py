@@ -5,11 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from dqn_cases import small
+from dqn_cases import algorithm_of, small
 from dqn_checks import updates_are_plain_python_s
 from plain_update import Adam, flat, gradients, loss_of, shaped, target_of, values_of
-
-from loopless.train.dqn import _optimizer
 
 VARIANTS = {
     "vanilla": {"target": "off"},
@@ -39,29 +37,13 @@ def test_weights_and_discounts_of_rows_are_those_of_plain_python(options):
     updates_are_plain_python_s("dqn", **options)
 
 
-@pytest.mark.parametrize(
-    ("norm", "scale"), [(0.5, 1.0), (1.0, 1.0), (4.0, 0.25), (0.0, 1.0)], ids=str
-)
-def test_e32_a_gradient_is_shortened_only_if_it_is_longer(norm, scale):
-    config = small(optimizer="sgd", learning_rate=1.0, max_gradient_norm=1.0)
-    optimizer = _optimizer(config)
-    gradient = norm * jnp.array([0.6, -0.8], jnp.float64)
-    change, _ = optimizer.update(gradient, optimizer.init(gradient), gradient)
-    np.testing.assert_allclose(change, -scale * gradient, rtol=1e-12)
-    assert np.isfinite(change).all()
-
-
 def test_the_learning_rate_falls_in_a_line_over_the_updates_of_the_run():
     config = small(
         optimizer="sgd", learning_rate=1.0, learning_rate_end=0.0,
         steps=640, train_every=64, updates=2,
     )  # fmt: skip
-    optimizer, gradient = _optimizer(config), jnp.ones(1, jnp.float64)
-    state, rates = optimizer.init(gradient), []
-    for _ in range(21):
-        change, state = optimizer.update(gradient, state, gradient)
-        rates.append(-float(change[0]))
-    np.testing.assert_allclose(rates, np.linspace(1, 0, 21), atol=1e-6)
+    rates = algorithm_of(config).learning_rate(jnp.arange(22))
+    np.testing.assert_allclose(rates, [*np.linspace(1, 0, 21), 0], atol=1e-6)
 
 
 def test_the_oracle_itself_agrees_with_a_numerical_derivative():

@@ -89,8 +89,9 @@ def decay_of(name: str) -> bool:
 
 def test_matrices_and_embeddings_decay_and_nothing_else():
     shapes = jax.eval_shape(lambda: network(CONFIG, VOCABULARY, jax.random.key(0)))
-    flags = leaves(decays(shapes))
-    kept = {name for name, flag in flags.items() if flag}
+    found = leaves(decays(shapes, 0.1))
+    assert set(map(float, found.values())) == {0.0, 0.1}
+    kept = {name for name, decay in found.items() if decay}
     assert kept == {
         ".tokens", ".positions", ".blocks.qkv.weight", ".blocks.out.weight", ".blocks.up.weight",
         ".blocks.down.weight",

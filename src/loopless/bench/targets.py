@@ -59,3 +59,17 @@ def as_fast(rows: Rows, name: str, factors: Mapping[str, float]) -> list[Target]
         )
         for other, factor in factors.items()
     ]
+
+
+def as_rate(row: Measurement, count: int, unit: str) -> Measurement:
+    """A row of seconds a call as one of so many things a second, `count` of them in a call."""
+    if row.value is None or row.unit != "s":
+        return row
+    low, high = row.lower_quartile, row.upper_quartile
+    return replace(
+        row,
+        unit=unit,
+        value=count / row.value,
+        lower_quartile=None if high is None else count / high,
+        upper_quartile=None if low is None else count / low,
+    )

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
 from loopless.kernels.laplacian import allo_loss, ggdo_loss
@@ -31,6 +30,7 @@ from loopless.replay.device import random_words
 from loopless.runs.failures import BadConfig
 from loopless.train.allo_config import ALLO
 from loopless.train.allo_data import Data, Sampler
+from loopless.train.optimizer import Optimizer
 
 AVERAGED = 1_000  # steps that errors are averaged over
 SHUFFLE = 2**31 - 1  # the number of the key of a shuffle, which no step has
@@ -75,7 +75,7 @@ class Algorithm:
     rebuild: Callable[[jax.Array], QNetwork]
     encodes_all: bool
     dtype: str
-    optimizer: optax.GradientTransformation
+    optimizer: Optimizer
 
     def init(self, key: jax.Array, barrier: jax.Array) -> Learner:
         """A learner before the first step."""
@@ -113,9 +113,13 @@ class Algorithm:
         gradient, (loss, parts, energies, all_features) = jax.grad(self._loss, has_aux=True)(
             learner.weights, learner.multipliers, table, drawn
         )
-        norm = jnp.sqrt(jnp.sum(gradient * gradient))
-        change, moments = self.optimizer.update(gradient, learner.moments)
-        weights = learner.weights - self.rate(step) * jnp.asarray(change)
+        norm = jnp.sqrt(jnp.dot(gradient, gradient))
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        failed = learner.failed | (~finite if config.on_nan == "stop" else False)
+        sound = finite & ~failed
+        weights, moments = self.optimizer.step(
+            learner.weights, learner.moments, gradient, self.rate(step), sound
+        )
         multipliers = learner.multipliers
         if config.objective == "allo":
             multipliers = allo_updates(
@@ -124,17 +128,17 @@ class Algorithm:
                 integral_gain=config.integral_gain, integral_decay=config.integral_decay,
                 dual_limit=config.dual_limit, barrier_limit=config.barrier_limit,
             )  # fmt: skip
-        new = learner._replace(
-            weights=weights, moments=moments, multipliers=multipliers,
-            errors=self._averaged(learner, learner.errors, self._errors(parts, all_features, law)),
-            energies=self._averaged(learner, learner.energies, energies),
-            updates=learner.updates + 1,
-        )  # fmt: skip
-        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        failed = learner.failed | (~finite if config.on_nan == "stop" else False)
-        learner = jax.tree.map(partial(jnp.where, finite & ~failed), new, learner)
-        learner = learner._replace(failed=failed, skipped=learner.skipped + ~finite)
-        return learner, Report(parts.graph, norm)
+        errors = self._averaged(learner, learner.errors, self._errors(parts, all_features, law))
+        energies = self._averaged(learner, learner.energies, energies)
+        multipliers, errors, energies = jax.tree.map(
+            partial(jnp.where, sound),
+            (multipliers, errors, energies),
+            (learner.multipliers, learner.errors, learner.energies),
+        )
+        updates, skipped = learner.updates + sound, learner.skipped + ~finite
+        return Learner(
+            weights, moments, multipliers, errors, energies, updates, skipped, failed
+        ), Report(parts.graph, norm)
 
     def _loss(self, weights: jax.Array, multipliers: Multipliers, table, drawn: Drawn) -> tuple:
         config, encode = self.config, self.rebuild(weights)
@@ -248,8 +252,7 @@ def build(config: ALLO, sampler: Sampler, table: Any, dtype: str = "float32") ->
     cheaper = 3 * table.shape[0] <= each * config.batch_size
     encodes_all = cheaper if config.encode == "auto" else config.encode == "states"
     rebuild = rebuilt(config, table.shape[1:], table.dtype, dtype)
-    adam = optax.scale_by_adam()
-    return Algorithm(config, sampler, network, rebuild, encodes_all, dtype, adam)
+    return Algorithm(config, sampler, network, rebuild, encodes_all, dtype, Optimizer())
 
 
 def rebuilt(config: ALLO, shape: tuple[int, ...], kind: Any, dtype: str = "float32") -> Any:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
 from loopless.envs.spaces import Box
@@ -25,6 +24,7 @@ from loopless.replay import device
 from loopless.runs.failures import BadConfig
 from loopless.train.dqn_config import DQN
 from loopless.train.episodes import Episodes, one_each
+from loopless.train.optimizer import Optimizer, shortened
 
 
 class Learner(NamedTuple):
@@ -63,7 +63,7 @@ class Algorithm:
     obs: Box
     actions: int
     rebuild: Callable[[jax.Array], QNetwork]
-    optimizer: optax.GradientTransformation
+    optimizer: Optimizer
     replay: Any  # the handle of a device buffer
 
     # --- networks and buffer -------------------------------------------------------------------
@@ -101,15 +101,14 @@ class Algorithm:
             )
             gradient, loss, q = gradients.mean(0), losses.mean(), qs.mean()
             errors = errors.reshape(-1)
-        norm = jnp.sqrt(jnp.sum(gradient * gradient))
-        change, moments = self.optimizer.update(gradient, learner.moments, learner.weights)
-        weights = optax.apply_updates(learner.weights, change)
+        norm = jnp.sqrt(jnp.dot(gradient, gradient))
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         failed = learner.failed | (~finite if self.config.on_nan == "stop" else False)
         sound = finite & ~failed
-        weights, moments = jax.tree.map(
-            partial(jnp.where, sound), (weights, moments), (learner.weights, learner.moments)
-        )
+        gradient = shortened(gradient, norm, self.config.max_gradient_norm)
+        rate = self.learning_rate(learner.updates)
+        args = (learner.weights, learner.moments, gradient, rate, sound)
+        weights, moments = self.optimizer.step(*args)
         onward = learner._replace(
             weights=weights,
             moments=moments,
@@ -223,6 +222,16 @@ class Algorithm:
         share = xp.clip(step / max(1, config.explore_steps), 0, 1)
         return config.explore_start + share * (config.explore_end - config.explore_start)
 
+    def learning_rate(self, update: Any) -> Any:
+        """The step size of gradient step number `update`: a line to the end, if there is one."""
+        config = self.config
+        start, end = config.learning_rate, config.learning_rate_end
+        if end is None:
+            return start
+        events = max(0, config.steps - config.learning_starts) // config.train_every
+        total = max(1, events * config.draws * config.repeats)
+        return start + jnp.clip(update / total, 0, 1) * (end - start)
+
     def beta(self, step: Any, xp: Any = jnp) -> Any:
         """The exponent of importance weights at environment step number `step`."""
         return self.config.beta + (1 - self.config.beta) * xp.clip(step / self.config.steps, 0, 1)
@@ -290,20 +299,10 @@ def _network(config: DQN, obs: Box, actions: int, key: jax.Array) -> QNetwork:
     )  # fmt: skip
 
 
-def _optimizer(config: DQN) -> optax.GradientTransformation:
-    rate = config.learning_rate
-    if config.learning_rate_end is not None:
-        events = max(0, config.steps - config.learning_starts) // config.train_every
-        total = max(1, events * config.draws * config.repeats)
-        rate = optax.linear_schedule(rate, config.learning_rate_end, total)
-    steps = {
-        "adam": lambda: optax.adam(rate),
-        "adamw": lambda: optax.adamw(rate, weight_decay=config.weight_decay),
-        "sgd": lambda: optax.sgd(rate),
-    }[config.optimizer]()
-    if config.max_gradient_norm is None:
-        return steps
-    return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), steps)
+def _optimizer(config: DQN) -> Optimizer:
+    if config.optimizer == "sgd":
+        return Optimizer("sgd")
+    return Optimizer(decay=config.weight_decay if config.optimizer == "adamw" else 0.0)
 
 
 # --- hosted mode: rows come from the host, an event is one call ----------------------------------

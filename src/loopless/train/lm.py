@@ -10,7 +10,6 @@ written plainly beside.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +19,7 @@ from jax import lax
 
 from loopless.kernels.avatarl_baselines import cross_entropy
 from loopless.nets.gpt import GPT, SIZES, Size
+from loopless.train.optimizer import Optimizer, shortened
 from loopless.train.text_config import TextConfig
 
 Objective = Callable[[GPT, Any, Any], tuple[jax.Array, dict[str, jax.Array]]]
@@ -60,12 +60,12 @@ class Algorithm:
     def init(self, key: jax.Array) -> Learner:
         weights: Any = network(self.config, self.vocabulary, key)
         zero = jnp.zeros((), jnp.int32)
-        return Learner(weights, self._adam.init(weights), zero, zero, jnp.zeros((), bool))
+        return Learner(weights, self._adam(weights).init(weights), zero, zero, jnp.zeros((), bool))
 
-    @property
-    def _adam(self) -> optax.GradientTransformation:
+    def _adam(self, weights: Any) -> Optimizer:
         config = self.config
-        return optax.scale_by_adam(config.adam_beta_1, config.adam_beta_2, config.adam_epsilon)
+        numbers = config.adam_beta_1, config.adam_beta_2, config.adam_epsilon
+        return Optimizer("adam", *numbers, decay=decays(weights, config.weight_decay))
 
     def learning_rate(self, update: Any, xp: Any = jnp) -> Any:
         """Up in a line while it warms up, then down to the end by a half cosine."""
@@ -85,21 +85,12 @@ class Algorithm:
         config, weights = self.config, learner.weights
         gradient, told = self._gradient(weights, fixed, rows)
         norm = optax.tree.norm(gradient)
-        if config.max_gradient_norm:
-            factor = jnp.minimum(1, config.max_gradient_norm / norm)
-            gradient = jax.tree.map(lambda x: x * factor, gradient)
-        change, moments = self._adam.update(gradient, learner.moments)
-        rate = self.learning_rate(number)
-
-        def step(w, c, decay):
-            return w - rate * (c + config.weight_decay * w if decay else c)
-
-        changed = jax.tree.map(step, weights, change, decays(weights))
+        gradient = shortened(gradient, norm, config.max_gradient_norm)
         finite = jnp.isfinite(told["loss"]) & jnp.isfinite(norm)
         failed = learner.failed | (~finite if config.on_nan == "stop" else False)
         sound = finite & ~failed
-        weights, moments = jax.tree.map(
-            partial(jnp.where, sound), (changed, moments), (weights, learner.moments)
+        weights, moments = self._adam(weights).step(
+            weights, learner.moments, gradient, self.learning_rate(number), sound
         )
         learner = Learner(
             weights, moments, learner.updates + sound, learner.skipped + ~finite, failed
@@ -194,12 +185,12 @@ def size_of(config: TextConfig) -> Size:
     )
 
 
-def decays(model: GPT) -> Any:
-    """Whether each array is pulled towards 0: matrices and embeddings are, the rest is not."""
+def decays(model: GPT, decay: float) -> Any:
+    """How each array is pulled towards 0: matrices and embeddings by `decay`, the rest not."""
 
     def one(path, _):
         name = jax.tree_util.keystr(path, simple=True, separator=".")
-        return name in ("tokens", "positions") or name.endswith(".weight")
+        return decay if name in ("tokens", "positions") or name.endswith(".weight") else 0.0
 
     return jax.tree_util.tree_map_with_path(one, model)
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
 from loopless.envs.spaces import Box, Space
@@ -30,6 +29,7 @@ from loopless.nets.distributions import Head, head_of
 from loopless.nets.layers import as_vector, rebuilder
 from loopless.runs.failures import BadConfig
 from loopless.train.episodes import Episodes, one_each
+from loopless.train.optimizer import Optimizer, shortened
 from loopless.train.ppo_config import PPO
 from loopless.train.statistics import LARGEST, Statistics, normalized
 
@@ -116,7 +116,7 @@ class Algorithm:
     obs: Box
     head: Head
     rebuild: Callable[[jax.Array], ActorCritic]
-    optimizer: optax.GradientTransformation
+    optimizer: Optimizer
     cuts: int
 
     # --- the learner ---------------------------------------------------------------------------
@@ -233,18 +233,15 @@ class Algorithm:
         """
         config, (learner, stop) = self.config, carry
         gradient, (loss, parts) = jax.grad(self._loss, has_aux=True)(learner.weights, rows, numbers)
-        norm = jnp.sqrt(jnp.sum(gradient * gradient))
-        if config.max_gradient_norm:
-            gradient = gradient * jnp.minimum(1, config.max_gradient_norm / norm)
-        change, moments = self.optimizer.update(gradient, learner.moments)
-        weights = learner.weights - numbers.learning_rate * jnp.asarray(change)
+        norm = jnp.sqrt(jnp.dot(gradient, gradient))
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         failed = learner.failed | (~finite if config.on_nan == "stop" else False)
         if config.target_kl is not None:
             stop |= parts.approximate_kl > config.target_kl
         sound = finite & ~failed & ~stop
-        weights, moments = jax.tree.map(
-            partial(jnp.where, sound), (weights, moments), (learner.weights, learner.moments)
+        gradient = shortened(gradient, norm, config.max_gradient_norm)
+        weights, moments = self.optimizer.step(
+            learner.weights, learner.moments, gradient, numbers.learning_rate, sound
         )
         learner = learner._replace(
             weights=weights, moments=moments, updates=learner.updates + sound,
@@ -359,7 +356,7 @@ def build(config: PPO, obs: Box, actions: Space, max_steps: int | None) -> Algor
     except ValueError as error:
         raise BadConfig([str(error)]) from None
     rebuild = rebuilder(partial(_network, config, obs, head, jax.random.key(0)))
-    optimizer = optax.scale_by_adam(eps=config.adam_epsilon)
+    optimizer = Optimizer(epsilon=config.adam_epsilon)
     cuts = config.envs * -(-config.horizon // (max_steps or config.horizon))
     return Algorithm(config, obs, head, rebuild, optimizer, cuts)
 

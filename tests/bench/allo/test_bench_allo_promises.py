@@ -6,6 +6,7 @@ from loopless.bench.allo import contenders, ours, promises
 from loopless.bench.allo.cases import Learning
 from loopless.bench.allo.contenders import ORIGINAL
 from loopless.bench.result import Measurement
+from loopless.bench.targets import as_rate
 
 STEPS = {promises.OURS: 100, ORIGINAL: 10}
 
@@ -43,7 +44,7 @@ def test_other_batches_are_not_judged_and_what_failed_is_left_alone():
 
 
 def test_quartiles_change_places():
-    found = promises.per_second(row("x", 2.0, lower_quartile=1.0, upper_quartile=4.0), 8)
+    found = as_rate(row("x", 2.0, lower_quartile=1.0, upper_quartile=4.0), 8, "steps/s")
     assert (found.lower_quartile, found.value, found.upper_quartile) == (2, 4, 8)
 
 

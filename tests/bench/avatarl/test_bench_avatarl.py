@@ -4,6 +4,7 @@ import pytest
 
 from loopless.bench.avatarl import contenders, layout, memory, operations, suite
 from loopless.bench.avatarl.losses import Losses
+from loopless.bench.avatarl.training import Training
 from loopless.bench.contest import Contest
 from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load, save
@@ -24,6 +25,7 @@ def result():
         patch.setattr(memory, "in_torch", lambda case, what: 0.5)
         suite.measure_memory(CASE, contest)
     suite.measure_operations([CASE], contest)
+    suite.measure_training(Training(block=4, batch=2, tokens=10_000), contest)
     suite.measure_proposals([CASE], contest)
     return made
 

@@ -12,31 +12,18 @@ from dataclasses import replace
 from loopless.bench.allo.cases import Learning
 from loopless.bench.allo.contenders import DRAWS_NO_PLOTS, LOGGED, ORIGINAL
 from loopless.bench.result import Measurement
-from loopless.bench.targets import Rows, as_fast, at_most, hang, ratio, stated
+from loopless.bench.targets import Rows, as_fast, as_rate, at_most, hang, ratio, stated
 
 OURS, BY_BATCHES = "loopless", "loopless, --encode batches"
 FASTER = {256: 5.0, 1024: 12.0}  # steps a second, by batch
 WHOLE = 10.0
+RATE = "steps/s"
 LOG_SHARE = 2.0  # per cent of the training thread's time
-
-
-def per_second(row: Measurement, steps: int) -> Measurement:
-    """A row of seconds a call as one of steps a second."""
-    if row.value is None or row.unit != "s":
-        return row
-    low, high = row.lower_quartile, row.upper_quartile
-    return replace(
-        row,
-        unit="steps/s",
-        value=steps / row.value,
-        lower_quartile=None if high is None else steps / high,
-        upper_quartile=None if low is None else steps / low,
-    )
 
 
 def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> list[Measurement]:
     """`steps` in a call, by contender."""
-    rows = [per_second(row, steps[row.contender]) for row in rows]
+    rows = [as_rate(row, steps[row.contender], RATE) for row in rows]
     if case.batch not in FASTER:
         return rows
     return hang(rows, OURS, as_fast(rows, OURS, {ORIGINAL: FASTER[case.batch]}))
@@ -54,7 +41,7 @@ def judge_operations(rows: Rows) -> list[Measurement]:
 def judge_seeds(single: str, together: str, seeds: int, steps: int, rows: Rows) -> list:
     """Steps a second, over all seeds."""
     counts = {single: steps, together: seeds * steps}
-    rows = [per_second(row, counts[row.contender]) for row in rows]
+    rows = [as_rate(row, counts[row.contender], RATE) for row in rows]
     found = {row.contender: row.value for row in rows}
     gain = ratio(found.get(together), found.get(single))
     return hang(rows, together, [stated(gain, f"× as fast as {seeds} runs one after the other")])

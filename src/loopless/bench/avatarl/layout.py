@@ -12,6 +12,7 @@ TITLES = {
     "loss": "Loss and gradient, forward and backward: median time, ± half the quartiles",
     "memory": "Memory beyond logits and gradient, in arrays of the logits' size",
     "operations": "Operations that PyTorch dispatches, forward and backward",
+    "training": "Training end to end: critic, model, loss, gradient, AdamW; tokens a second",
     "proposals": "Proposals of the founding note and of those after it, beside the looped original",
 }
 
@@ -22,6 +23,8 @@ def rendered(result: Result) -> list[str]:
     lines += [*grid("memory beyond logits and gradient", section(result, "memory")), ""]
     if counted := section(result, "operations"):
         lines += [*grid("operations dispatched", counted), ""]
+    if trained := section(result, "training"):
+        lines += [*grid("training, end to end", trained), ""]
     proposed = section(result, "proposals")
     for case in dict.fromkeys(row.case for row in proposed):
         lines += [line([case, "claimed", "measured", "answer"]), line(["---", "---", "--:", "---"])]

@@ -7,16 +7,19 @@ A variant is judged beside the code that it stands for, and the default beside a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from loopless.bench.avatarl import contenders as by
 from loopless.bench.avatarl.contenders import ours
 from loopless.bench.avatarl.losses import Losses
 from loopless.bench.result import Measurement
-from loopless.bench.targets import Rows, as_fast, at_most, hang, ratio, speeds, stated
+from loopless.bench.targets import Rows, as_fast, as_rate, at_most, hang, ratio, speeds, stated
 
 SMALL, LARGE = 65, 50304  # vocabularies for which something is promised
 LOOP = {("JAX", SMALL): 60, ("PyTorch", SMALL): 20, ("JAX", LARGE): 5, ("PyTorch", LARGE): 5}
 FORMS = {("JAX", SMALL): 6, ("PyTorch", SMALL): 2, ("JAX", LARGE): 3, ("PyTorch", LARGE): 3}
 ENTROPY = {"PyTorch": (by.TORCH_ENTROPY, 1.6), "JAX": (by.JAX_ENTROPY, 2.8)}
+PLAIN_STEP = 0.45  # of the tokens a second that plain cross-entropy makes
 EXTRA = 0.6  # of one array of the logits' size
 # What a variant has to beat: the code of the same loss. The default beats all.
 OTHERS = {
@@ -55,4 +58,25 @@ def judge_memory(rows: Rows) -> list[Measurement]:
         name = ours(library, "fixed")
         held = next((row.value for row in rows if row.contender == name), None)
         rows = hang(rows, name, [at_most(EXTRA, held, f"{EXTRA:g} of one [N, V] float32 array")])
+    return rows
+
+
+def judge_training(tokens: Mapping[str, int], rows: Rows) -> list[Measurement]:
+    """Tokens a second end to end; `tokens` of a call, by contender."""
+    from loopless.bench.avatarl import torch_training, training
+
+    rows = [as_rate(row, tokens[row.contender], "tokens/s") for row in rows]
+    by_library = (
+        (training.OURS, training.OURS_ENTROPY),
+        (torch_training.OURS, torch_training.ENTROPY),
+    )
+    found = speeds(rows)
+    for name, entropy in by_library:
+        rows = hang(rows, name, as_fast(rows, name, {entropy: PLAIN_STEP}))
+        forms = torch_training.TODAY, torch_training.ORIGINAL
+        told = [
+            stated(ratio(found.get(name), found.get(form)), f"× as fast as {form}")
+            for form in forms
+        ]
+        rows = hang(rows, name, told)
     return rows

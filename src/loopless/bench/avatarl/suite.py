@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 from loopless.bench import libraries
 from loopless.bench.avatarl import memory, operations, promises, proposals
@@ -37,6 +38,10 @@ def run(options: Options, result: Result, say: Say) -> None:
     measure_losses(SMALL[:1] if options.quick else (*SMALL, LARGE), CONTENDERS, contest)
     measure_memory(QUICK_HELD if options.quick else HELD, contest)
     measure_operations(SMALL[:1], contest)
+    if not options.quick:
+        from loopless.bench.avatarl.training import Training
+
+        measure_training(Training(), contest.with_budget(total_s=20.0))
     if options.ablate:
         measure_proposals(SMALL[1:] if options.quick else (SMALL[1], LARGE), contest)
 
@@ -57,6 +62,16 @@ def measure_operations(cases: Iterable[Losses], contest: Contest) -> None:
     for case in cases:
         contest.say(f"operations: {case.label}")
         contest.result.measurements += operations.rows(case)
+
+
+def measure_training(case: Any, contest: Contest) -> None:
+    """Whole updates, as `loopless train` makes them and as eager PyTorch does."""
+    from loopless.bench.avatarl import torch_training, training
+
+    mine, eager = training.CONTENDERS, torch_training.CONTENDERS
+    tokens = {each.name: case.size * training.UPDATES for each in mine}
+    tokens |= {each.name: case.size for each in eager}
+    contest.run("training", case, (*mine, *eager), partial(promises.judge_training, tokens))
 
 
 def measure_proposals(cases: Iterable[Losses], contest: Contest) -> None:
