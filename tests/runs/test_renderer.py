@@ -12,7 +12,7 @@ import made_up_runs
 import numpy as np
 import pytest
 
-from loopless.runs import durable, metrics
+from loopless.runs import drawing, durable, metrics
 from loopless.runs.follow import Log
 from loopless.runs.renderer import Renderer
 
@@ -332,3 +332,16 @@ def test_broken_lines_are_left_out(folder):
         file.write('nonsense\n{"step": "x"}\n[1]\n')
         file.write('{"step": 999999, "time": 1.0, "kind": "train", "loss": 1.0}\n{"st')
     assert refreshed(Log(folder / "metrics.jsonl")).train["step"][-1] == 999_999
+
+
+def test_the_process_that_draws_steps_back():
+    script = (
+        "import os; from pathlib import Path; from loopless.runs import drawing\n"
+        "os.setsid(); before = os.nice(0); drawing.step_back()\n"
+        "group = Path('/proc/self/autogroup')\n"
+        "print(os.nice(0) - before, group.read_text().split()[-1] if group.exists() else None)"
+    )
+    command = [sys.executable, "-c", script]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert said[0] == str(drawing.NICE)
+    assert said[1] in (str(drawing.NICE), "None")

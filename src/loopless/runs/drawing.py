@@ -28,7 +28,7 @@ from loopless.runs.follow import Log
 from loopless.runs.tensorboard import EventFiles
 
 REST = 4.0  # seconds without drawing for each second with it
-NICE = 5  # training comes first
+NICE = 10  # training comes first
 PATIENCE_S = 1.0  # between looks whether the trainer still lives
 
 
@@ -98,6 +98,15 @@ class Drawing:
                     print(f"{what} failed:", traceback.format_exc(), sep="\n", file=sys.stderr)
 
 
+def step_back() -> None:
+    """Leave the processor to the trainer, where both want the same one."""
+    with suppress(OSError):
+        os.nice(NICE)
+    # Linux shares processors between sessions first: within our own, being nice is no help.
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICE))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw until the pipe at standard input closes."""
     parser = argparse.ArgumentParser(prog="python -m loopless.runs.drawing")
@@ -107,8 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tensorboard", action="store_true")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(OSError):
-        os.nice(NICE)
+    step_back()
     drawing = Drawing(options.folder, options.module, options.tensorboard)
     inbox = Inbox(0, options.parent, drawing.everything)
 

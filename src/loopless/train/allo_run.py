@@ -189,7 +189,7 @@ class Run(run.Run):
         acting = {"online": learner.weights, "eigenvalues": self._eigenvalues(learner)}
         found = {"weights": acting, "learner": learner._replace(weights=None)}
         if self.config.agents == 1:
-            found = jax.tree.map(lambda x: x[0], found)
+            found = jax.tree.map(lambda x: np.asarray(x)[0], found)  # a view: no program runs
         return {**found, "event": np.int64(self.event), "data": self.source.digest}
 
     def restore(self, checkpoint: Checkpoint) -> str:

@@ -41,7 +41,9 @@ class HittingTimes:
     """The exact steps from state to state, and how well learned eigenpairs order them."""
 
     def __init__(self, config: ALLO, world: GridWorld) -> None:
-        self._discount, self._length = config.discount, config.episode_length
+        # Eigenvalues of one step of the walk, and of the pairs of its episodes.
+        self._steps = np.linspace(1 - 1e-6, -1, 4_001)
+        self._pairs = truncated_eigenvalues(self._steps, config.discount, config.episode_length)
         self._ranks = _ranks(hitting_times(world.transition_matrix()))
 
     @staticmethod
@@ -53,15 +55,9 @@ class HittingTimes:
         """The rank correlation of the times by features [states, d] and eigenvalues [d]."""
         norms = np.sqrt((features.astype(np.float64) ** 2 * weights[:, None]).sum(0))
         vectors = features / np.where(norms > 0, norms, 1.0)
-        steps = self._of_one_step(values.astype(np.float64))
+        steps = np.interp(values.astype(np.float64), self._pairs, self._steps)
         found = hitting_times_of_eigenpairs(vectors, steps)
         return float(np.corrcoef(_ranks(found), self._ranks)[0, 1])
-
-    def _of_one_step(self, values: np.ndarray) -> np.ndarray:
-        """Eigenvalues of one step of the walk, from those of the pairs of its episodes."""
-        steps = np.linspace(1 - 1e-6, -1, 4_001)
-        exact = truncated_eigenvalues(steps, self._discount, self._length)
-        return np.interp(values, exact, steps)
 
 
 def _ranks(times: np.ndarray) -> np.ndarray:
