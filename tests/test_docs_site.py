@@ -66,7 +66,7 @@ def test_formulae_are_drawn_by_the_browser(site):
 
 
 def test_the_tables_of_the_site_are_those_of_the_committed_results(site):
-    for row in headlines.rendered(RESULTS)[2:]:
+    for row in headlines.rendered("headlines", RESULTS)[2:]:
         for cell in row.strip("| ").split(" | "):
             assert cell.replace("*", "") in text_of(site["speed.html"])
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from loopless import reference
+from loopless.bench import gains
 from loopless.bench.readme import update
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +26,11 @@ def test_a_changed_number_is_noticed(page):
     changed = re.sub(r"[\d.]+ µs", "0.01 µs", PAGES[page], count=1)
     assert changed != PAGES[page]
     assert update(changed, RESULTS) != changed
+
+
+def test_the_picture_is_that_of_the_committed_results():
+    assert (ROOT / gains.PICTURE).read_text() == gains.drawn(RESULTS)
+    assert f"]({gains.PICTURE})" in README
 
 
 def test_every_committed_result_is_shown():

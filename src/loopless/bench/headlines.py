@@ -1,4 +1,4 @@
-"""The README's short table: of each hot spot one case, ours beside the loop and beside a peer.
+"""The README's short tables: of each hot spot one case, ours beside the loop and beside a peer.
 
 Chosen by name from the committed results; a name that a result does not hold is an error, so that
 the table cannot go stale. Imports `result` and `markdown`. Tests: `tests/test_readme.py`.
@@ -28,13 +28,36 @@ class Headline:
     others: tuple[tuple[str, str], ...]  # (contender, what to call it)
 
 
-HEADLINES = (
+FIVE = (
     Headline(
-        "GAE on PyTorch tensors, 512 steps × 64 envs", "returns", "loops", "512×64",
+        "esper-lite's GAE: 512 steps × 64 envs, PyTorch tensors", "returns", "loops", "512×64",
         "loopless, PyTorch",
         (("env × step loop in PyTorch", "the loop it replaces"),
          ("reference: env × step loop", "the loop in bare Python")),
     ),
+    Headline(
+        "SLM-Lab's Q-loss: an update of batch 32, [64], 32 in one call", "q_learning", "update",
+        "batch 32, [64], K = 32", "loopless",
+        (("PyTorch, eager", "eager PyTorch"), ("Stable-Baselines3", "Stable-Baselines3")),
+    ),
+    Headline(
+        "AvataRL's loss: 256 tokens of 50,304, gradient included, PyTorch", "avatarl", "loss",
+        "V = 50304, k = 4, N = 256", "loopless, PyTorch",
+        (("the looped original", "the loop it replaces"),
+         ("its vectorisation today", "as it was vectorised")),
+    ),
+    Headline(
+        "ALLO's training: GridRoom-4, batch 1024, MLP 4×256", "allo", "steps",
+        "GridRoom-4, n=1024, d=10, MLP 4×256", "loopless",
+        (("original form", "the loop it replaces"),),
+    ),
+    Headline(
+        "ALLO's replay: successors at geometric gaps, 256 of 1M steps", "replay", "episodic",
+        "episodic, 256 of 1M", "loopless",
+        (("reference: one at a time", "the loop it replaces"),),
+    ),
+)  # fmt: skip
+FURTHER = (
     Headline(
         "GAE, 2048 × 64", "returns", "shapes", "2048×64", "loopless, NumPy",
         (("TorchRL, loop", "TorchRL"), ("Stable-Baselines3", "Stable-Baselines3")),
@@ -42,16 +65,6 @@ HEADLINES = (
     Headline(
         "prioritized replay: draw 256 of 1M, weigh, update", "replay", "prioritized",
         "prioritized, 256 of 1M", "loopless", (("cpprb", "cpprb"), ("Tianshou", "Tianshou")),
-    ),
-    Headline(
-        "successors at geometric gaps, 256 of 1M steps", "replay", "episodic",
-        "episodic, 256 of 1M", "loopless",
-        (("reference: one at a time", "the loop it replaces"),),
-    ),
-    Headline(
-        "a DQN update (32 in one call), batch 32, [64]", "q_learning", "update",
-        "batch 32, [64], K = 32", "loopless",
-        (("PyTorch, eager", "eager PyTorch"), ("Stable-Baselines3", "Stable-Baselines3")),
     ),
     Headline(
         "DQN on CartPole, compiled", "training", "steps",
@@ -74,31 +87,48 @@ HEADLINES = (
         (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
     ),
 )  # fmt: skip
+HEADLINES = (*FIVE, *FURTHER)
+TABLES = {"headlines": HEADLINES, "five": FIVE, "further": FURTHER}
 
 
-def rendered(results: Path) -> list[str]:
-    """The table, from the files in `results`."""
+def rendered(name: str, results: Path) -> list[str]:
+    """The table of this name, from the files in `results`."""
     lines = [line(["", "loopless", "beside"]), line(["---", "--:", "---"])]
-    for headline in HEADLINES:
-        rows = {
-            row.contender: row
-            for row in load(results / f"{headline.suite}.json").measurements
-            if (row.section, row.case) == (headline.section, headline.case)
-        }
+    for headline in TABLES[name]:
+        rows = _rows(headline, results)
         ours = rows[headline.ours]
         beside = [
-            f"{shown} {_written(rows[name])}: **{_ratio(ours, rows[name])}×**"
+            f"{shown} {_written(rows[name])}: **{told(times(ours, rows[name]))}×**"
             for name, shown in headline.others
         ]
         lines.append(line([headline.what, _written(ours), ", ".join(beside)]))
     return lines
 
 
+def gain(headline: Headline, results: Path) -> float:
+    """How many times as fast as the first that it stands beside."""
+    rows = _rows(headline, results)
+    return times(rows[headline.ours], rows[headline.others[0][0]])
+
+
+def times(ours: Measurement, other: Measurement) -> float:
+    """How many times as fast."""
+    one, two = ours.value or 0.0, other.value or 0.0
+    return one / two if ours.unit == RATE else two / one
+
+
+def _rows(headline: Headline, results: Path) -> dict[str, Measurement]:
+    return {
+        row.contender: row
+        for row in load(results / f"{headline.suite}.json").measurements
+        if (row.section, row.case) == (headline.section, headline.case)
+    }
+
+
 def _written(row: Measurement) -> str:
     return quantity(row.value or 0.0, row.unit)
 
 
-def _ratio(ours: Measurement, other: Measurement) -> str:
-    one, two = ours.value or 0.0, other.value or 0.0
-    ratio = one / two if ours.unit == RATE else two / one
+def told(ratio: float) -> str:
+    """The number of a gain, with the digits that it is good for."""
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2g}"

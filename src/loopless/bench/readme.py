@@ -1,8 +1,9 @@
 """The tables of our pages, made from the committed JSON: `python -m loopless.bench.readme PAGE…`.
 
 Between `<!-- bench:SUITE -->` and `<!-- end -->` stands what the suite's layout makes of
-benchmarks/results/SUITE.json (of all of them, where SUITE is `headlines`), and a test keeps it so.
-Imports `headlines`, `result` and `suites`. Tests: `tests/test_readme.py`.
+benchmarks/results/SUITE.json (of several, where SUITE is one of `headlines.TABLES`), and a test
+keeps it so. The picture of `gains` is renewed with them. Imports `headlines`, `result` and
+`suites`. Tests: `tests/test_readme.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import re
 import sys
 from pathlib import Path
 
-from loopless.bench import headlines
+from loopless.bench import gains, headlines
 from loopless.bench.result import load
 from loopless.bench.suites import layout
 
+RESULTS = Path("benchmarks/results")
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -23,8 +25,8 @@ def update(text: str, results: Path) -> str:
 
     def renew(match: re.Match) -> str:
         start, suite, end = match.groups()
-        if suite == "headlines":
-            lines = headlines.rendered(results)
+        if suite in headlines.TABLES:
+            lines = headlines.rendered(suite, results)
         else:
             lines = layout(suite).rendered(load(results / f"{suite}.json"))
         return start + "\n".join(lines) + "\n" + end
@@ -34,4 +36,5 @@ def update(text: str, results: Path) -> str:
 
 if __name__ == "__main__":
     for page in map(Path, sys.argv[1:]):
-        page.write_text(update(page.read_text(), Path("benchmarks/results")))
+        page.write_text(update(page.read_text(), RESULTS))
+    gains.PICTURE.write_text(gains.drawn(RESULTS))
