@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> dict[str, np.ndarray]:
     config = DQN(
         mode="hosted", steps=args.steps, gamma=GAMMA, double=True, n_step=5, updates=4,
         hidden=(128,), learning_starts=1_000, buffer_size=50_000, explore_steps=args.steps // 2,
-        learning_rate=1e-3, eval_every=0, log_every=args.every,
+        learning_rate=1e-3, learning_rate_end=1e-4, eval_every=0, log_every=args.every,
     )  # fmt: skip
     curves = {
         name: np.array([
@@ -156,7 +156,7 @@ def draw(out: Path, layout: str, potential: np.ndarray, curves: dict[str, np.nda
     right.set_xlabel("environment steps")
     right.set_ylabel("greedy agents that arrive")
     right.set_title(f"DQN, {len(found)} seeds: mean and range")
-    right.legend(frameon=False)
+    right.legend(frameon=False, loc="upper left")
     figure.savefig(out, dpi=120)
     plt.close(figure)
 
