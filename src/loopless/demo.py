@@ -57,7 +57,7 @@ def pieces() -> dict[str, Piece]:
         "ppo": _train("ppo", "PPO on CartPole", 16),
         "allo": _train("allo", "ALLO on GridRoom-4", 32, "--grid", "GridRoom-4"),
         "avatarl": _train(
-            "avatarl", "AvataRL on Python's source", 75, "--critic-steps", "800", "--steps", "800",
+            "avatarl", "AvataRL on Python's source", 75, "--critic-steps", "700", "--steps", "700",
             "--eval-every", "200",
         ),
         "sample": Piece(
