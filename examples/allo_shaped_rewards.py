@@ -83,17 +83,16 @@ class Shaped(GridEnv):
         return obs, reward + GAMMA * after - before, arrived, late, info
 
 
-def learned(config: DQN, every: int, episodes: int) -> np.ndarray:
-    """Rows of (environment steps, share of greedy episodes that arrive)."""
+def learned(config: DQN) -> np.ndarray:
+    """Rows of (environment steps, whether the greedy agent arrives: nothing is random for it)."""
     run, rows, clock = dqn_trainer.make(config), [], Clock()
     try:
         while run.step < run.total:
             run.advance(clock)
-            if run.step % every < config.log_every:
-                acting, _ = run.learner.parted()
-                weights = {name: np.asarray(x) for name, x in acting.items()}
-                judge = dqn_trainer.player(replace(config, env=PLAIN), weights)
-                rows.append((run.step, judge.episodes(episodes, 10_000)[0].mean()))
+            acting, _ = run.learner.parted()
+            weights = {name: np.asarray(x) for name, x in acting.items()}
+            judge = dqn_trainer.player(replace(config, env=PLAIN), weights)
+            rows.append((run.step, judge.episodes(1, 10_000)[0].mean()))
     finally:
         run.close()
     return np.array(rows)
@@ -105,7 +104,7 @@ def main(arguments: list[str] | None = None) -> dict[str, np.ndarray]:
     parser.add_argument("--grid", default="GridRoom-16")
     parser.add_argument("--allo-steps", type=int, default=10_000)
     parser.add_argument("--steps", type=int, default=60_000)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--scale", type=float, default=0.1)
     parser.add_argument("--every", type=int, default=2_000)
     parser.add_argument("--out", type=Path, default=Path("shaped_rewards.png"))
@@ -127,7 +126,7 @@ def main(arguments: list[str] | None = None) -> dict[str, np.ndarray]:
     )  # fmt: skip
     curves = {
         name: np.array([
-            learned(replace(config, env=env_id, seed=seed), args.every, 1)
+            learned(replace(config, env=env_id, seed=seed))
             for seed in range(args.seeds)
         ])
         for name, env_id in (("goal alone", PLAIN), ("shaped by the representation", SHAPED))

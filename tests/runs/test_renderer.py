@@ -183,7 +183,7 @@ def test_it_has_a_session_of_its_own_and_low_priority(folder):
         pid = renderer._process.pid
     said = (folder / "plots" / "facts.txt").read_text().split()
     assert said[:2] == [str(pid), str(pid)]
-    assert int(said[2]) >= min(19, os.nice(0) + 5)
+    assert int(said[2]) >= min(19, os.nice(0) + drawing.NICE)
 
 
 def test_a_system_that_shuts_down_gets_a_last_drawing(folder):

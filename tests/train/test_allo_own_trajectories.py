@@ -1,22 +1,15 @@
 """The example of own trajectories: its file can be read, its waves are found, and it is drawn."""
 
-import importlib.util
-from pathlib import Path
-
+import example_modules
 import numpy as np
 import pytest
 
 from loopless.train import allo_files
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "allo_own_trajectories.py"
-
 
 @pytest.fixture(scope="module")
 def trajectories():
-    spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example_modules.load("allo_own_trajectories")
 
 
 def test_the_file_of_walks_is_one_that_the_trainer_reads(trajectories, tmp_path):

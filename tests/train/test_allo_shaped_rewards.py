@@ -1,23 +1,16 @@
 """The example of shaped rewards: start and goal are far apart, shaping changes no policy."""
 
-import importlib.util
-from pathlib import Path
-
+import example_modules
 import gymnasium
 import numpy as np
 import pytest
 
 from loopless.envs.grid import make_grid
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "allo_shaped_rewards.py"
-
 
 @pytest.fixture(scope="module")
 def shaping():
-    spec = importlib.util.spec_from_file_location(EXAMPLE.stem, EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return example_modules.load("allo_shaped_rewards")
 
 
 def test_start_and_goal_are_as_far_apart_as_cells_can_be(shaping):
@@ -52,7 +45,7 @@ def test_shaping_adds_up_to_the_potential_of_the_start(shaping):
 def test_both_agents_learn_one_task_and_are_drawn(shaping, tmp_path, monkeypatch):
     told = []
 
-    def learned(config, every, episodes):
+    def learned(config):
         told.append((config.env, config.seed))
         gymnasium.make(config.env).reset(seed=0)
         return np.array([[100, 0.0], [200, float(config.env == shaping.SHAPED)]])

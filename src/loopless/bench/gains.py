@@ -11,7 +11,8 @@ from html import escape
 from math import log10
 from pathlib import Path
 
-from loopless.bench.headlines import FIVE, gain, told
+from loopless.bench.headlines import FIVE, gain
+from loopless.bench.summary import times as written
 
 PICTURE = Path("docs/images/gains.svg")
 WIDTH, LEFT, RIGHT, ROW, TOP = 760, 300, 70, 34, 14
@@ -43,7 +44,7 @@ def drawn(results: Path) -> str:
         parts += [
             f'<text x="{LEFT - 12}" y="{middle:.0f}" text-anchor="end">{escape(what)}</text>',
             f'<rect class="bar" {box}/>',
-            f'<text x="{LEFT + length + 8:.0f}" y="{middle:.0f}">{told(times)}×</text>',
+            f'<text x="{LEFT + length + 8:.0f}" y="{middle:.0f}">{written(times)}</text>',
         ]
     title = "How many times as fast as the loop it replaces, on one CPU core"
     return (

@@ -1,7 +1,7 @@
 """The README's short tables: of each hot spot one case, ours beside the loop and beside a peer.
 
 Chosen by name from the committed results; a name that a result does not hold is an error, so that
-the table cannot go stale. Imports `result` and `markdown`. Tests: `tests/test_readme.py`.
+the table cannot go stale. Imports `summary` and `markdown`. Tests: `tests/test_readme.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from pathlib import Path
 
 from loopless.bench.markdown import line
 from loopless.bench.result import Measurement, load
-from loopless.bench.table import quantity
-
-RATE = "steps/s"  # where more is better; everything else is a time
+from loopless.bench.summary import ratio, times, written
 
 
 @dataclass(frozen=True)
@@ -98,23 +96,17 @@ def rendered(name: str, results: Path) -> list[str]:
         rows = _rows(headline, results)
         ours = rows[headline.ours]
         beside = [
-            f"{shown} {_written(rows[name])}: **{told(times(ours, rows[name]))}×**"
+            f"{shown} {written(rows[name])}: **{times(ratio(ours, rows[name]))}**"
             for name, shown in headline.others
         ]
-        lines.append(line([headline.what, _written(ours), ", ".join(beside)]))
+        lines.append(line([headline.what, written(ours), ", ".join(beside)]))
     return lines
 
 
 def gain(headline: Headline, results: Path) -> float:
     """How many times as fast as the first that it stands beside."""
     rows = _rows(headline, results)
-    return times(rows[headline.ours], rows[headline.others[0][0]])
-
-
-def times(ours: Measurement, other: Measurement) -> float:
-    """How many times as fast."""
-    one, two = ours.value or 0.0, other.value or 0.0
-    return one / two if ours.unit == RATE else two / one
+    return ratio(rows[headline.ours], rows[headline.others[0][0]])
 
 
 def _rows(headline: Headline, results: Path) -> dict[str, Measurement]:
@@ -123,12 +115,3 @@ def _rows(headline: Headline, results: Path) -> dict[str, Measurement]:
         for row in load(results / f"{headline.suite}.json").measurements
         if (row.section, row.case) == (headline.section, headline.case)
     }
-
-
-def _written(row: Measurement) -> str:
-    return quantity(row.value or 0.0, row.unit)
-
-
-def told(ratio: float) -> str:
-    """The number of a gain, with the digits that it is good for."""
-    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2g}"

@@ -41,17 +41,16 @@ def cards(results: Sequence[Result], runs: Sequence[RunView]) -> list[Card]:
 def speed_cards(results: Sequence[Result]) -> Iterator[Card]:
     """One for each headline; else one for each suite that can be compared."""
     lines = summary.lines(results)
-    shown: set[tuple[str, str]] = set()
+    suites: set[str] = set()
     for headline in HEADLINES:
         place = headline.suite, headline.section
         near = [line for line in lines if (line.suite, line.section) == place]
         if exact := _exact(headline, results):
             yield exact
-        elif near and headline.suite not in {suite for suite, _ in shown}:
+        elif near and headline.suite not in suites:
             yield _of_line(near[0])
         if exact or near:
-            shown.add(place)
-    suites = {suite for suite, _ in shown}
+            suites.add(headline.suite)
     firsts = {line.suite: line for line in reversed(lines) if line.suite not in suites}
     yield from map(_of_line, reversed(firsts.values()))
 

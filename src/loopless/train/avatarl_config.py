@@ -1,12 +1,13 @@
 """What an AvataRL run can be told: all of `text_config`, the critic, and the loss.
 
-Imports the standard library. Tests: `tests/train/test_avatarl_config.py`.
+Imports `ranges`, `lm_config`. Tests: `test_lm_config.py`, `test_avatarl_run.py` in `tests/train`.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from loopless.train import ranges
 from loopless.train.lm_config import LM
 from loopless.train.text_config import TextConfig
 
@@ -111,26 +112,9 @@ class AvataRL(TextConfig):
     def problems(self) -> list[str]:
         """What makes no sense, in words."""
         wrong = super().problems()
-        wrong += [
-            f"{name} is {getattr(self, name)}; it is from 1 up."
-            for name in ("top_k", "critic_steps")
-            if getattr(self, name) < 1
-        ]
-        if self.critic_seed < 0:
-            wrong.append(f"critic_seed is {self.critic_seed}; it is from 0 up.")
-        weights = self.reality_weight, self.critic_weight
-        wrong += [
-            f"{name} is {getattr(self, name)}; it is from 0 up."
-            for name in ("reality_weight", "critic_weight", "entropy_coefficient")
-            if not getattr(self, name) >= 0
-        ]
-        if weights == (0, 0) and not self.confidence:
+        wrong += ranges.outside(self, LEAST, above_zero=("reward_scale", "reward_clamp"))
+        if (self.reality_weight, self.critic_weight) == (0, 0) and not self.confidence:
             wrong.append("reality_weight and critic_weight are both 0; give one of them a weight.")
-        wrong += [
-            f"{name} is {getattr(self, name)}; it is above 0."
-            for name in ("reward_scale", "reward_clamp")
-            if not getattr(self, name) > 0
-        ]
         if not 0 <= self.label_smoothing < 1:
             wrong.append(f"label_smoothing is {self.label_smoothing}; it lies in [0, 1).")
         if self.cache_critic and self.order != "shuffled":
@@ -141,3 +125,9 @@ class AvataRL(TextConfig):
         if self.cache_critic and not self.needs_critic:
             wrong.append("cache_critic is for losses with a critic; --loss ce has none.")
         return wrong
+
+
+LEAST = {
+    "top_k": 1, "critic_steps": 1, "critic_seed": 0, "reality_weight": 0, "critic_weight": 0,
+    "entropy_coefficient": 0,
+}  # fmt: skip

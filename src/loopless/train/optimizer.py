@@ -1,8 +1,8 @@
 """Adam, AdamW and plain gradient descent, gated: a step that is not sound changes nothing.
 
 The gate is inside, so that each array is read and written once. A library's Adam with the choice
-between old and new after it makes XLA copy weights and both moments at every step: 1.2 times the
-time of a whole update at 200,000 weights. Weights are one array or a tree of them.
+between old and new after it makes XLA copy weights and both moments at every step, which a test
+counts. Weights are one array or a tree of them.
 
 Imports JAX. Tests: `tests/train/test_optimizer.py`; the oracle is Optax.
 """
@@ -60,7 +60,7 @@ class Optimizer:
             return gated(w - rate * (change + decay * w), w)
 
         decay = self.decay
-        if isinstance(decay, float):
+        if isinstance(decay, int | float):
             decay = jax.tree.map(lambda _: decay, weights)
         return jax.tree.map(moved, weights, mu, nu, decay), Moments(count, mu, nu)
 

@@ -65,7 +65,7 @@ def logits(parts: list[dict[str, Any]], heads: int, inputs: Any) -> Any:
     return F.layer_norm(x, (width,), whole["scale"], whole["bias"]) @ whole["tokens"].T
 
 
-def _prepare(case: Training, variant: str, loss_of: Callable[[Any, Any, Any], Any]) -> Update:
+def _prepare(case: Training, variant: str, loss_of: Callable[..., Any]) -> Update:
     import torch
 
     config, heads = case.config, case.student.heads
@@ -91,7 +91,7 @@ def _prepare(case: Training, variant: str, loss_of: Callable[[Any, Any, Any], An
         if critic is not None:
             with torch.no_grad():
                 judged = logits(critic, heads, inputs).flatten(0, 1)
-        loss = loss_of(logits(parts, heads, inputs).flatten(0, 1), judged, gold)
+        loss = loss_of(logits(parts, heads, inputs).flatten(0, 1), judged, gold, config.top_k)
         adam.zero_grad(set_to_none=True)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(flat, config.max_gradient_norm)
@@ -112,24 +112,24 @@ def _prepare(case: Training, variant: str, loss_of: Callable[[Any, Any, Any], An
     return Update(run, lambda _: None, first, 1)
 
 
-def _our_loss(student: Any, critic: Any, gold: Any) -> Any:
+def _our_loss(student: Any, critic: Any, gold: Any, k: int) -> Any:
     from loopless import avatarl_loss
 
-    return avatarl_loss(student, critic, gold, top_k=4)[0]
+    return avatarl_loss(student, critic, gold, top_k=k)[0]
 
 
-def _entropy(student: Any, critic: Any, gold: Any) -> Any:
+def _entropy(student: Any, critic: Any, gold: Any, k: int) -> Any:
     from torch.nn.functional import cross_entropy
 
     return cross_entropy(student, gold)
 
 
-def _today(student: Any, critic: Any, gold: Any) -> Any:
-    return published.vectorised(student, critic, gold, k=4, full=True)[0]
+def _today(student: Any, critic: Any, gold: Any, k: int) -> Any:
+    return published.vectorised(student, critic, gold, k=k, full=True)[0]
 
 
-def _looped(student: Any, critic: Any, gold: Any) -> Any:
-    return published.looped(student, critic, gold, k=4)[0]
+def _looped(student: Any, critic: Any, gold: Any, k: int) -> Any:
+    return published.looped(student, critic, gold, k=k)[0]
 
 
 def _contender(name: str, role: Any, variant: str, loss: Any) -> Contender:

@@ -127,16 +127,14 @@ def _expected(case: Training, variant: str) -> First:
 
 def _ours(case: Training, loss: str) -> Update:
     config = replace(case.config, loss=loss)
-    critic = Critic("critic", case.critic, None)
-    run = StudentRun(config, case.material, critic)
+    run = StudentRun(config, case.material, Critic("critic", case.critic, None))
     run._learner = run._learner._replace(weights=jax.tree.map(lambda x: x + 0, case.student))
     variant = CROSS_ENTROPY if loss == "ce" else config.variant
 
     def first() -> First:
-        fresh = StudentRun(config, case.material, critic)
-        learner = fresh.learner._replace(weights=case.student)
-        rows = jax.tree.map(lambda x: x[0], fresh.rows(0, 1, Clock()))
-        _, told = jax.jit(fresh.algorithm.update)(learner, fresh.fixed, rows, np.int32(0))
+        learner = run.algorithm.init(jax.random.key(0))._replace(weights=case.student)
+        rows = jax.tree.map(lambda x: x[0], run.rows(0, 1, Clock()))
+        _, told = jax.jit(run.algorithm.update)(learner, run.fixed, rows, np.int32(0))
         return First(variant, float(told["loss"]), float(told["gradient_norm"]))
 
     return Update(partial(run.advance, Clock()), lambda _: None, first, UPDATES)

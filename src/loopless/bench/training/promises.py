@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from loopless.bench.q_learning.peers import BASELINES, SBX
 from loopless.bench.result import Measurement
-from loopless.bench.targets import Rows, as_fast, at_most, hang, ratio, speeds, stated
+from loopless.bench.targets import Rows, as_fast, as_rate, at_most, hang, ratio, speeds, stated
 from loopless.bench.training.loops import EAGER
 from loopless.bench.training.ours import COMPILED, HOSTED, OVERLAPPED, SEEDS, TOGETHER
 from loopless.bench.training.settings import Slice
@@ -25,20 +25,9 @@ OVERHEAD = 3.0  # per cent
 
 
 def as_rates(case: Slice, rows: Rows) -> list[Measurement]:
-    """Steps a second, from the times of slices."""
-
-    def rate(row: Measurement, seconds: float | None) -> float | None:
-        agents = SEEDS if row.contender == TOGETHER else 1
-        return agents * case.steps / seconds if seconds else None
-
+    """Steps a second, from the times of slices; of all agents together."""
     return [
-        replace(
-            row,
-            unit="steps/s",
-            value=rate(row, row.value),
-            lower_quartile=rate(row, row.upper_quartile),
-            upper_quartile=rate(row, row.lower_quartile),
-        )
+        as_rate(row, case.steps * (SEEDS if row.contender == TOGETHER else 1), "steps/s")
         for row in rows
     ]
 
