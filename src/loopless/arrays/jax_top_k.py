@@ -65,39 +65,6 @@ def inserted(x, k: int):
     return held[0], jnp.stack(tokens, -1)
 
 
-def among(x, k: int):
-    """The largest entry of each column of x [V, N], and whether an entry is among its k largest."""
-    held = lax.platform_dependent(x, cpu=partial(_held, k=k), default=partial(_held_sorted, k=k))
-    least = held[-1]
-    several = (x >= least).sum(0) > k
-    return held[0], lax.cond(several.any(), _first_of_equals, lambda x, *_: x >= least, x, k, least)
-
-
-def _held(x, k: int):
-    """The k largest values of each column, in order, token by token for all columns at once."""
-    above = jnp.full((1, x.shape[1]), jnp.inf, x.dtype)
-
-    def step(held, entry):
-        before = jnp.concatenate([above, held[:-1]])
-        return jnp.maximum(held, jnp.minimum(before, entry)), None
-
-    return lax.scan(step, jnp.full((k, x.shape[1]), -jnp.inf, x.dtype), x)[0]
-
-
-def _held_sorted(x, k: int):
-    return lax.top_k(x.T, k)[0].T
-
-
-def _first_of_equals(x, k: int, least):
-    """Whether an entry is above `least`, or among the first that are equal to it, k in all."""
-
-    def step(left, entry):
-        taken = (entry == least) & (left > 0)
-        return left - taken, (entry > least) | taken
-
-    return lax.scan(step, k - (x > least).sum(0, dtype=jnp.int32), x)[1]
-
-
 def selected(x, k: int):
     """One after the other: the largest of what stands below, or beside and behind, the last."""
     count, size = x.shape

@@ -7,18 +7,16 @@ logits and a few numbers a row. Tests: `tests/arrays/test_vocabulary.py`.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental.layout import Layout, with_layout_constraint
 
 from loopless.arrays import jax_top_k
 from loopless.arrays.vocabulary import Apart
 
 CHUNK = 1 << 18  # numbers of a chunk of rows: a megabyte, which second-level caches hold
-SHORT_CHUNK = 1 << 15  # of short rows, of which many arrays are made
 
 
 def survey(logits, k: int, rate, floor: float) -> tuple[Any, ...]:
@@ -41,64 +39,6 @@ def _survey(k: int, rate, floor: float, x):
         return top, peak, log_total, entropy, (pi * pi / raised).sum(-1) - entropy
     entropy = log_total - (e * _above_nothing(shifted)).sum(-1) / total
     return top, peak, log_total, entropy, -entropy
-
-
-class Columns(NamedTuple):
-    """Rows [N, V] turned into columns [V, N], and what a survey tells of each [N]."""
-
-    among: Any  # whether a token is one of the k largest
-    log_pi: Any
-    entropy: Any
-    mean: Any
-
-
-def columns(x, tokens, k: int, rate, floor: float) -> Columns:
-    """All there is to know of every entry; NaN where the row's own token [N] does not exist."""
-    known = (tokens >= 0) & (tokens < x.shape[-1])
-    x = turned(_wide(x))
-    peak, among = jax_top_k.among(x, k)
-    shifted = (x - jnp.where(known, peak, jnp.nan)) * rate
-    e = jnp.exp(shifted)
-    total = e.sum(0)
-    log_total = jnp.log(total)
-    log_pi = shifted - log_total
-    if floor:
-        pi = e / total
-        raised = pi + floor
-        entropy = -(pi * jnp.log(raised)).sum(0)
-        return Columns(among, log_pi, entropy, (pi * pi / raised).sum(0) - entropy)
-    entropy = log_total - (e * _above_nothing(shifted)).sum(0) / total
-    return Columns(among, log_pi, entropy, -entropy)
-
-
-def turned(x):
-    """x [N, V] as [V, N] in memory, too: else XLA reads across the rows at every use."""
-    return with_layout_constraint(x.T, Layout((0, 1)))
-
-
-def kept(x):
-    """x in memory: XLA would compute it anew in every sum that it goes into."""
-    return lax.optimization_barrier(x)
-
-
-def by_rows(function, logits, *fields):
-    """function(rows of logits [N, V], rows of the fields), in chunks; the first axis is N."""
-    axes = logits.ndim - 1
-    flat = [None if x is None else _flat(x, axes) for x in fields]
-    sheets, gradient = _by_chunks(function, _flat(logits, axes), *flat, numbers=SHORT_CHUNK)
-    return sheets, gradient.reshape(logits.shape)
-
-
-@jax.custom_vjp
-def written(logits, loss, gradient):
-    """`loss`, whose derivative by `logits` is `gradient`; in reverse mode, once."""
-    return loss
-
-
-written.defvjp(
-    lambda logits, loss, gradient: (loss, gradient),
-    lambda gradient, cotangent: ((gradient * cotangent).astype(gradient.dtype), None, None),
-)
 
 
 def picked(logits, tokens):
@@ -208,10 +148,10 @@ def _flat(x, axes: int):
     return x.reshape(-1, *x.shape[axes:])
 
 
-def _by_chunks(function, *fields, numbers: int | None = None):
+def _by_chunks(function, *fields):
     """function(rows of the fields), for all rows [N, ...]; a field may be None."""
     count, size = fields[0].shape
-    length = max(1, (numbers or CHUNK) // size)
+    length = max(1, CHUNK // size)
     if count <= length:
         return function(*fields)
     chunks = -(-count // length)

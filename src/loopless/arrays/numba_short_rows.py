@@ -14,7 +14,8 @@ import math
 import numpy as np
 
 from loopless.arrays.numba_jit import jit
-from loopless.arrays.numba_vocabulary import exp, floored_sums, lowest
+from loopless.arrays.numba_math import exp, lowest
+from loopless.arrays.numba_vocabulary import floored_sums
 
 LANES = 128  # rows in a block
 SHORT, MANY = 256, 64  # tokens at most and rows at least, for which this is the faster way

@@ -4,9 +4,7 @@ What there is to know of a row (its largest entries, its log-sum-exp, its entrop
 passes, and a row of 50,000 tokens fits into the cache where the array does not. A row is told by
 where it starts in flat memory, so that slices of a larger array are not copied.
 
-Exponentials and logarithms of float32 are polynomials here, within two units of the last place:
-the compiler can then do sixteen at once, which it cannot with the library's. Imported on the first
-call only, by `arrays.vocabulary`. Tests: `tests/arrays/test_vocabulary.py`.
+Imported on the first call only, by `arrays.vocabulary`. Tests: `tests/arrays/test_vocabulary.py`.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -15,67 +13,15 @@ call only, by `arrays.vocabulary`. Tests: `tests/arrays/test_vocabulary.py`.
 import math
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import register_jitable
 
 from loopless.arrays.numba_jit import jit
+from loopless.arrays.numba_math import exp, log, lowest
 
 LANES = 64  # stripes side by side in a tile, so that maxima of blocks are elementwise
 TILE = LANES * LANES
 BLOCKED = 1024  # tokens from which on blocks are searched; below, one look at each is cheaper
 PART = 1024  # addends of a float32 sum, before it goes on in float64
-
-_LOWEST = np.float32(-87.3)  # exp of it is the smallest normal number
-_LOG2E, _HALF, _ONE = np.float32(1.44269504), np.float32(0.5), np.float32(1)
-_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
-_E2, _E3, _E4 = np.float32(0.5), np.float32(1.6666665459e-1), np.float32(4.1665795894e-2)
-_E5, _E6 = np.float32(8.3334519073e-3), np.float32(1.3981999507e-3)
-_E7 = np.float32(1.9875691500e-4)
-
-
-@intrinsic
-def _as_float(typing, bits):
-    """The float32 of these 32 bits."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
-
-    return types.float32(types.int32), generate
-
-
-def exp(x):
-    """e to a number not above 0; exactly 0 where float32 has no normal number left."""
-    return math.exp(x)
-
-
-@overload(exp)
-def _exp(x):
-    if x != types.float32:
-        return lambda x: math.exp(x)
-
-    def polynomial(x):
-        clamped = _LOWEST if x < _LOWEST else x
-        whole = np.int32(clamped * _LOG2E - _HALF)  # to the nearest, since it cuts towards 0
-        n = np.float32(whole)
-        r = clamped - n * _LN2_HIGH - n * _LN2_LOW
-        p = ((((_E7 * r + _E6) * r + _E5) * r + _E4) * r + _E3) * r + _E2
-        p = p * r * r + r + _ONE
-        power = _as_float(np.int32((whole + np.int32(127)) << np.int32(23)))
-        return np.float32(0) if x < _LOWEST else p * power
-
-    return polynomial
-
-
-def lowest(x):
-    """Where `exp` of x's dtype ends: finite, so that 0 times it is 0."""
-    return -750.0
-
-
-@overload(lowest)
-def _lowest(x):
-    if x == types.float32:
-        return lambda x: _LOWEST
-    return lambda x: -750.0
 
 
 @register_jitable
@@ -175,7 +121,7 @@ def floored_sums(row, largest, rate, log_total, floor):
     for j in range(row.size):
         pi = exp((row[j] - largest) * rate - log_total)
         raised = pi + floor
-        total += pi * math.log(raised)
+        total += pi * log(raised)
         share += pi * pi / raised
     return total, share
 
@@ -234,7 +180,7 @@ def slopes(
             for j in range(count):
                 pi = exp((row[j] - peak) * rate - log_total)
                 raised = pi + floor
-                gradient[j] = pi * (alpha + beta * (math.log(raised) + pi / raised))
+                gradient[j] = pi * (alpha + beta * (log(raised) + pi / raised))
         else:
             least = lowest(peak)
             for j in range(count):

@@ -85,6 +85,23 @@ def divergence(logits, slope) -> np.ndarray:
     return out.reshape(shape)
 
 
+def both(kernel, x, other, fields, out, wide) -> list[int]:
+    """kernel(rows of x, rows of the other, rows of the fields and of `out`), over all rows.
+
+    Rows of logits are told as memory and starts, fields and `out` are [N, ...], the latter in its
+    own dtype. The kernel returns the first rows of either that are no distribution, or −1.
+    """
+    others, pieces = _pieces_beside(x, other, wide)
+    for rows, *own in pieces:
+        here = out[rows] if out.dtype == wide else np.empty(out[rows].shape, wide)
+        wrong = kernel(tuple(own), next(others)[1:], *[field[rows] for field in fields], here)
+        if max(wrong) >= 0:
+            return [row + rows.start if row >= 0 else row for row in wrong]
+        if out.dtype != wide:
+            out[rows] = here
+    return [-1, -1]
+
+
 def _apart(part: dict) -> tuple[Any, ...]:
     return part["counted"], part["peak"], part["log_total"]
 

@@ -120,6 +120,42 @@ def _rows(logits: Tensor, *fields):
         yield chunk, *(None if x is None else x[place] for x in parts)
 
 
+class _Written(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(loss, logits, gradient):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return loss.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx, cotangent):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None, _scaled(ctx, _refusing(cotangent)), None
+
+
+@once_differentiable
+def _scaled(ctx, cotangent):
+    (gradient,) = ctx.saved_tensors
+    if not is_watched(torch) and cotangent.item() == 1:
+        return gradient
+    return gradient * cotangent.to(gradient.dtype)
+
+
+def _refusing(cotangent: Tensor) -> Tensor:
+    """`cotangent`, such that to differentiate again is an error and does not pass unnoticed."""
+    if torch.is_grad_enabled() and not is_watched(torch):
+        return cotangent.detach().requires_grad_()
+    return cotangent
+
+
+def written(loss: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
+    """`loss` with this derivative by `logits`; differentiable once."""
+    return _Written.apply(loss, logits, gradient)  # pyright: ignore[reportReturnType]
+
+
 def sloped(loss: Tensor, logits: Tensor, slope, floor: float) -> Tensor:
     """`loss` with the derivative by `logits` that the slope tells; differentiable once."""
     *tensors, counted, rate = slope
@@ -161,9 +197,7 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, cotangent):  # pyright: ignore[reportIncompatibleMethodOverride]
-        if torch.is_grad_enabled() and not is_watched(torch):  # asked to be differentiated again
-            cotangent = cotangent.detach().requires_grad_()  # without it that would pass unnoticed
-        return None, _once(ctx, cotangent), *[None] * (ctx.count - 2)
+        return None, _once(ctx, _refusing(cotangent)), *[None] * (ctx.count - 2)
 
 
 _once = once_differentiable(_backward)

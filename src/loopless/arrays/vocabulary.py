@@ -125,6 +125,18 @@ def sloped(library: Library, loss, logits, slope, floor: float = 0.0):
     return jax_vocabulary.sloped(floor, logits, loss, slope)
 
 
+def is_wanted(library: Library, logits) -> bool:
+    """Whether a gradient by the logits can be asked for, where values are seen."""
+    return library is not NUMPY and logits.requires_grad and library.xp.is_grad_enabled()
+
+
+def written(library: Library, loss, logits, gradient):
+    """`loss`, a number, with this derivative by `logits`, which are PyTorch's."""
+    from loopless.arrays import torch_vocabulary
+
+    return torch_vocabulary.written(loss, logits, gradient)
+
+
 def host_gradient(logits, slope, floor: float):
     """The slope written out, an array like the logits, where values are seen; else None."""
     library = library_of(logits)

@@ -19,7 +19,7 @@ import numpy as np
 from loopless.arrays import scan, vocabulary
 from loopless.arrays.actions import constant
 from loopless.arrays.library import NUMPY
-from loopless.kernels import avatarl_host, avatarl_short
+from loopless.kernels import avatarl_host
 from loopless.kernels import avatarl_targets as targets_of
 from loopless.kernels.avatarl_arguments import Call
 from loopless.kernels.avatarl_positions import FLOOR, judged
@@ -155,21 +155,29 @@ def _actions(library, refusals, k, student, critic, gold, counted):
 
 
 def _loss(library, refusals, variant, k, student, critic, gold, counted, numbers: Numbers, beta):
+    z, critic = constant(library, student), constant(library, critic)
+    arrays = z, critic, gold, counted
+    found = avatarl_host.loss(library, refusals, variant, k, student, arrays, numbers, beta)
+    if found is not None:
+        return found
+    by_arrays = partial(_by_arrays, library, refusals, variant, k)
+    fields = student, critic, gold, counted, numbers, beta
+    if library.name == "jax":
+        from loopless.kernels import avatarl_jax
+
+        return avatarl_jax.loss(variant, k, by_arrays, *fields)
+    return by_arrays(*fields)
+
+
+def _by_arrays(library, refusals, variant, k, student, critic, gold, counted, numbers, beta):
+    """The loss in the library's own operations."""
     xp = library.xp
     wide = library.wide(library.promote(student.dtype, critic.dtype))
     z, critic = constant(library, student), constant(library, critic)
     floor = FLOOR if variant == "original" else 0.0
     rate = 1 / (1 + beta) if variant in ("subset", "full") else 1.0
-    if library.name == "jax" and avatarl_short.applies(z.shape[-1], k):
-        short = avatarl_short.Short(library, variant, k, wide, floor, rate, beta)
-        return short.loss(student, z, critic, gold, counted, numbers)
     of_student = vocabulary.survey(library, z, k, rate, floor, counted, refusals.student)
     of_critic = vocabulary.survey(library, critic, k, 1.0, 0.0, counted, refusals.critic)
-    arrays, surveys = (z, critic, gold, counted), (of_student, of_critic)
-    found = avatarl_host.loss(library, variant, rate, beta, floor, arrays, numbers, surveys)
-    if found is not None:
-        loss, stats, slope = found
-        return vocabulary.sloped(library, loss, student, slope, floor), stats
     actions, present = targets_of.actions(library, gold, of_student.top, of_critic.top)
     tokens = xp.moveaxis(actions, 0, -1)
     is_gold = first_of(library, present)

@@ -1,97 +1,75 @@
-"""AvataRL's loss where values are in plain sight: surveyed rows handed to the compiled `judge`.
+"""AvataRL's loss where values are in plain sight: memory handed to the compiled `avatarl_whole`.
 
 For NumPy arrays and for PyTorch tensors of plain eager execution on the CPU, whose memory NumPy
-shares. Imports `arrays`, and `avatarl_rows` on the first call. Tests:
+shares. Imports `arrays`, and Numba's part on the first call. Tests:
 `tests/kernels/test_avatarl_*.py`, whose roads "numpy" and "torch" come through here.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from loopless.arrays import vocabulary
+from loopless.arrays import numpy_vocabulary, outputs, vocabulary
 from loopless.arrays.library import NUMPY, Library
-from loopless.arrays.numpy_fused import flat, flat_or_number
-from loopless.arrays.vocabulary import Slope, Survey
+from loopless.arrays.numpy_fused import flat
+from loopless.kernels.avatarl_arguments import Refusals
 from loopless.kernels.avatarl_positions import STATS
 from loopless.kernels.avatarl_targets import Numbers
 
-_BOOL, _INTEGER = np.dtype(np.bool_), np.dtype(np.int64)
+_BOOL, _INTEGER = np.dtype(np.bool_), np.dtype(np.int32)
 
 
 def loss(
-    library: Library, variant: str, rate, beta, floor: float, arrays, numbers: Numbers, surveys
-) -> tuple[Any, dict[str, Any], Slope] | None:
-    """The mean loss, the statistics and the slope; None where nothing may be looked at.
+    library: Library,
+    refusals: Refusals,
+    variant: str,
+    k: int,
+    student,
+    arrays,
+    numbers: Numbers,
+    beta,
+) -> tuple[Any, dict[str, Any]] | None:
+    """The mean loss with its gradient by `student`, and the statistics.
 
-    `arrays` are student, critic, gold and what is counted, `surveys` those of student and critic.
+    None where nothing may be looked at. `arrays` are logits of student and critic, gold, counted.
     """
-    seen = vocabulary.host(library, *arrays, *numbers, *surveys[0], *surveys[1])
+    seen = vocabulary.host(library, *arrays, *numbers)
     if seen is None:
         return None
-    surveys = Survey._make(seen[9:14]), Survey._make(seen[14:])
-    means, slope = _loss(variant, rate, beta, floor, seen[:4], Numbers._make(seen[4:9]), surveys)
-    back = partial(vocabulary.back, library)
-    value, *stats = map(back, means)
-    slope = Slope._make(map(back, slope))
-    return value, dict(zip(STATS, stats, strict=True)), slope
+    z, critic, gold, counted = seen[:4]
+    shape = gold.shape
+    wide = np.promote_types(NUMPY.wide(z.dtype), NUMPY.wide(critic.dtype))
+    told = np.ones(gold.size, bool) if counted is None else flat(counted, _BOOL)
+    positions = max(int(told.sum()), 1)
+    table = _table(Numbers._make(seen[4:]), beta, 1.0 / positions, shape, wide)
+    sheet = np.empty((gold.size, len(STATS) + 1), wide)
+    wanted = vocabulary.is_wanted(library, student)
+    out = outputs.empty((gold.size, z.shape[-1] if wanted else 0), z.dtype)
+    fields = flat(gold, _INTEGER), told, table, sheet
+    form = variant, numbers.critic_weight is None, k, z.shape[-1]
+    wrong = numpy_vocabulary.both(_kernel(*form), z, critic, fields, out, wide)
+    if max(wrong) >= 0:
+        side = 0 if wrong[0] >= 0 else 1
+        raise (refusals.student, refusals.critic)[side](np.unravel_index(wrong[side], shape))
+    means = (sheet.sum(0, dtype=np.float64) / positions).astype(wide)
+    value, *stats = map(partial(vocabulary.back, library), means)
+    if wanted:
+        gradient = vocabulary.back(library, out.reshape(z.shape))
+        value = vocabulary.written(library, value, student, gradient)
+    return value, dict(zip(STATS, stats, strict=True))
 
 
-def _loss(variant, rate, beta, floor, arrays, numbers: Numbers, surveys):
-    from loopless.kernels import avatarl_rows as rows
+def _kernel(variant: str, confident: bool, k: int, size: int) -> Callable:
+    from loopless.kernels.avatarl_rows import VARIANTS
+    from loopless.kernels.avatarl_whole import whole
 
-    z, critic, gold, counted = arrays
-    of_student, of_critic = surveys
-    shape, count, k = gold.shape, gold.size, of_student.top.shape[-1]
-    width, dtype = 2 * k + 1, of_student.peak.dtype
-    wide = np.promote_types(dtype, of_critic.peak.dtype)
-    actions, present = np.empty((count, width), np.int64), np.empty((count, width), bool)
-    tops = of_student.top.reshape(count, k), of_critic.top.reshape(count, k)
-    rows.choose(flat(gold, _INTEGER), *tops, actions, present)
-    tokens = actions.reshape(*shape, width)
-    positions = max(count if counted is None else int(counted.sum()), 1)
-    less, alphas = np.empty((count, width), wide), np.empty(count, wide)
-    sheet = np.empty((len(STATS) + 1, count), wide)
-
-    def known(logits, survey):
-        picked = vocabulary.picked(NUMPY, logits, tokens, wide).reshape(count, width)
-        return picked, *map(partial(flat, dtype=wide), survey[1:])
-
-    confident = numbers.critic_weight is None
-    weights = (0.0, 0.0)
-    if not confident:
-        weights = map(partial(_by_position, shape=shape, wide=wide), numbers[:2])
-    rows.judge(
-        rows.VARIANTS[variant],
-        confident,
-        present,
-        None if counted is None else flat(counted, _BOOL),
-        known(z, of_student),
-        known(critic, of_critic),
-        (*weights, *map(float, numbers[2:])),
-        wide.type(rate),
-        float(beta),
-        1.0 / positions,
-        floor,
-        less,
-        alphas,
-        sheet,
-    )
-    bonus = beta / positions if variant in ("fixed", "original") else 0.0
-    slope = Slope(
-        of_student.peak,
-        of_student.log_total,
-        alphas.astype(dtype, copy=False).reshape(shape),
-        np.full(shape, bonus, dtype),
-        tokens,
-        less.astype(dtype, copy=False).reshape(tokens.shape),
-        counted,
-        rate,
-    )
-    return (sheet.sum(-1, dtype=np.float64) / positions).astype(wide), slope
+    return partial(whole, VARIANTS[variant], confident, k, size)
 
 
-def _by_position(x, shape, wide):
-    """A weight, typed as a number or as one for each position."""
-    return flat_or_number(x if np.ndim(x) else float(x), shape, wide)
+def _table(numbers: Numbers, beta, share: float, shape, wide) -> np.ndarray:
+    """What is told of each position, [N, 7]; the weights are 0 where confidence sets them."""
+    fields = (*numbers, beta, share)
+    columns = [np.broadcast_to(0.0 if x is None else x, shape) for x in fields]
+    return np.stack(columns, -1).astype(wide, copy=False).reshape(-1, len(fields))

@@ -15,8 +15,8 @@ import numpy as np
 from numba.extending import register_jitable
 
 from loopless.arrays.numba_jit import jit
+from loopless.arrays.numba_math import exp
 from loopless.arrays.numba_scan import at
-from loopless.arrays.numba_vocabulary import exp
 from loopless.kernels.avatarl_targets import TINY
 
 FIXED, ORIGINAL, SUBSET, FULL = range(4)

@@ -1,0 +1,119 @@
+"""AvataRL's loss in JAX on the CPU: the compiled `avatarl_whole` inside of the JAX program.
+
+XLA takes three times as long for the same: it writes each intermediate to memory, and steps through
+the k largest. Imports JAX and `arrays`, and Numba's part; imported on the first call only. Tests:
+`tests/kernels/test_avatarl_jax.py`.
+"""
+
+# Numba's decorators change what a function's signature means:
+# pyright: reportGeneralTypeIssues=false
+
+import functools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from loopless.arrays import jax_native as native
+from loopless.kernels.avatarl_positions import STATS
+from loopless.kernels.avatarl_rows import VARIANTS
+from loopless.kernels.avatarl_targets import Numbers
+from loopless.kernels.avatarl_whole import whole
+
+
+def loss(variant: str, k: int, by_arrays: Callable, student, critic, *fields) -> Any:
+    """The mean loss with its gradient by `student`, and the statistics.
+
+    Elsewhere than on the CPU, and for logits that the kernel does not read, `by_arrays`.
+    """
+    fields = student, critic, *fields
+    if student.dtype != critic.dtype or not _is_here(student.dtype):
+        return by_arrays(*fields)
+    return lax.platform_dependent(*fields, cpu=partial(_loss, variant, k), default=by_arrays)
+
+
+def _loss(variant, k, student, critic, gold, counted, numbers: Numbers, beta):
+    dtype, shape = student.dtype, gold.shape
+    told = jnp.ones(shape, bool) if counted is None else jnp.broadcast_to(counted, shape)
+    positions = jnp.maximum(told.sum(), 1)
+    confident = numbers.critic_weight is None
+    fields = (*numbers, beta, 1 / positions)
+    columns = [jnp.full(shape, 0.0 if x is None else x, dtype) for x in fields]
+    table = jnp.stack(columns, -1)
+    gold = jnp.clip(gold, -1, student.shape[-1]).astype(jnp.int32)
+    form = VARIANTS[variant], int(confident), k
+    means: Any = _means(form, student, (critic, gold, told, table), positions)
+    return means[0], dict(zip(STATS, means[1:], strict=True))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _means(form, student, fields, positions):
+    return _over(positions, _call(form, student, fields, 0)[0])
+
+
+def _over(positions, sheet):
+    return tuple(sheet.reshape(-1, sheet.shape[-1]).sum(0) / positions)
+
+
+def _forward(form, student, fields, positions):
+    sheet, gradient = _call(form, student, fields, student.shape[-1])
+    return _over(positions, sheet), gradient
+
+
+def _backward(form, gradient, cotangents):
+    return gradient * cotangents[0], None, None
+
+
+_means.defvjp(_forward, _backward)
+
+
+def _call(form, student, fields, width: int):
+    shape, dtype = student.shape[:-1], student.dtype
+    sheet = jax.ShapeDtypeStruct((*shape, len(STATS) + 1), dtype)
+    results = sheet, jax.ShapeDtypeStruct((*shape, width), dtype)
+    call = jax.ffi.ffi_call(_name(dtype), results, vmap_method="broadcast_all")
+    return call(student, *fields, form=np.array(form, np.int64))
+
+
+def _name(dtype) -> str:
+    return f"loopless_avatarl_{dtype.name}"
+
+
+@functools.cache
+def _is_here(dtype) -> bool:
+    """Whether logits of this dtype can be dealt with."""
+    return dtype.name in _HANDLERS and native.register(_name(dtype), _HANDLERS[dtype.name])
+
+
+def _single(frame):
+    return 0 if native.asked(frame) else _run(frame, np.float32)
+
+
+def _double(frame):
+    return 0 if native.asked(frame) else _run(frame, np.float64)
+
+
+_HANDLERS = {"float32": _single, "float64": _double}
+
+
+@native.jitable
+def _run(frame, dtype):
+    variant, confident, k = native.integers(frame, 3)
+    student = native.matrix(frame, native.ARGUMENTS, 0, dtype)
+    critic = native.matrix(frame, native.ARGUMENTS, 1, dtype)
+    gold = native.vector(frame, native.ARGUMENTS, 2, np.int32)
+    told = native.vector(frame, native.ARGUMENTS, 3, np.bool_)
+    table = native.matrix(frame, native.ARGUMENTS, 4, dtype)
+    sheet = native.matrix(frame, native.RESULTS, 0, dtype)
+    gradient = native.matrix(frame, native.RESULTS, 1, dtype)
+    count, size = student.shape
+    starts = np.arange(count) * size
+    whole(
+        variant, confident != 0, k, size, (student.ravel(), starts), (critic.ravel(), starts),
+        gold, told, table, sheet, gradient,
+    )  # fmt: skip
+    return 0
