@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from jax import export
 from support.avatarl import ROADS, VARIANTS, assert_same, positions, twin
 from support.backends import JAX, TORCH
 
@@ -178,6 +179,16 @@ class TestInsideJax:
             assert np.isnan(loss_of(z, c, y.at[2].set(wrong)))
         assert loss_of(z, c, y, mask=jnp.zeros(COUNT, bool)) == 0
         assert loss_of(z[:0], c[:0], y[:0]) == 0
+
+    def test_programs_for_accelerators_are_of_jax_operations_alone(self):
+        z, c, y = JAX.arguments(batch(18)).values()
+        for platform in ("cuda", "tpu"):
+            program = export.export(jax.jit(jax.grad(loss_of)), platforms=[platform])(z, c, y)
+            assert "custom_call @loopless" not in program.mlir_module()
+        check = export.DisabledSafetyCheck.custom_call("loopless_avatarl_float64")
+        program = export.export(jax.jit(jax.grad(loss_of)), disabled_checks=[check])(z, c, y)
+        assert "custom_call @loopless" in program.mlir_module()
+        np.testing.assert_array_equal(program.call(z, c, y), jax.grad(loss_of)(z, c, y))
 
     def test_it_runs_inside_a_scan(self):
         z, c, y = JAX.arguments(batch(17)).values()

@@ -3,7 +3,8 @@
 Logits are [..., V], gold tokens and masks [...], of NumPy, PyTorch or JAX, on any device; half
 precision is computed in float32. The student's logits alone have a gradient, in closed form.
 Nothing is read back from a device and no further array of the logits' size is made beside their
-gradient: what goes over the vocabulary stands in `arrays.vocabulary`, in chunks of positions.
+gradient. On the CPU all of the loss is one compiled pass, `avatarl_whole`, by way of `avatarl_host`
+or `avatarl_jax`; elsewhere what goes over the vocabulary stands in `arrays.vocabulary`, in chunks.
 
 Where values are in plain sight (NumPy arrays, and PyTorch tensors on the CPU outside of traces)
 logits that are no distribution and tokens out of range are refused; elsewhere they give NaN, or
