@@ -2,7 +2,7 @@
 
 XLA takes three times as long for the same: it writes each intermediate to memory, and steps through
 the k largest. Imports JAX and `arrays`, and Numba's part; imported on the first call only. Tests:
-`tests/kernels/test_avatarl_jax.py`.
+`tests/kernels/test_avatarl_tiles.py`.
 """
 
 # Numba's decorators change what a function's signature means:

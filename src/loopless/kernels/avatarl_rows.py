@@ -1,9 +1,9 @@
-"""AvataRL row by row, compiled by Numba: what `avatarl_targets` and `avatarl` say of whole arrays.
+"""AvataRL row by row on the CPU, compiled by Numba: for long rows, or few.
 
-On the CPU the array form spends its time in sixty small operations and in comparing sets; here a
-row is done when it is left. Written a second time for that, and held to the first by the tests of
-parity. Imports `arrays` and Numba; imported on the first call only, by `kernels.avatarl`. Loop
-twin: `reference.avatarl`. Tests: `tests/kernels/test_avatarl_*.py`.
+A row is read from memory once, and its gradient written while it is in the cache. Its few actions
+are told apart by their tokens. Says the same as `avatarl_targets` and `avatarl_positions`, and is
+held to the same tests. Imports `arrays` and Numba; imported on the first call only, by
+`avatarl_whole`. Loop twin: `reference.avatarl`. Tests: `tests/kernels/test_avatarl_*.py`.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -16,29 +16,33 @@ from numba.extending import register_jitable
 
 from loopless.arrays.numba_jit import jit
 from loopless.arrays.numba_math import exp
-from loopless.arrays.numba_scan import at
+from loopless.arrays.numba_vocabulary import slopes, survey
+from loopless.kernels.avatarl_positions import FLOOR
 from loopless.kernels.avatarl_targets import TINY
 
 FIXED, ORIGINAL, SUBSET, FULL = range(4)
 VARIANTS = {"fixed": FIXED, "original": ORIGINAL, "subset": SUBSET, "full": FULL}
-LOSS, GOLD_REWARD, GOLD_REWARDED, KEPT, ACTIONS, KL, ENTROPY = range(7)  # lines of a sheet
+LOSS, GOLD_REWARD, GOLD_REWARDED, KEPT, ACTIONS, KL, ENTROPY = range(7)  # of a sheet
+PEAK, LOG_TOTAL, OF_ENTROPY, MEAN = range(4)  # of a survey
 
 
-@jit()
-def choose(gold, student_top, critic_top, actions, present):
+@register_jitable
+def _choose(gold, student_top, critic_top, actions, present):
     """Gold, the student's best and the critic's best, and where each stands for the first time."""
-    k = student_top.shape[1]
-    for i in range(gold.size):
-        actions[i, 0], present[i, 0] = gold[i], True
-        for j in range(k):
-            actions[i, 1 + j] = student_top[i, j]
-            present[i, 1 + j] = student_top[i, j] != gold[i]
-        for j in range(k):
-            token = critic_top[i, j]
-            known = token == gold[i]
-            for other in range(k):
-                known |= token == student_top[i, other]
-            actions[i, 1 + k + j], present[i, 1 + k + j] = token, not known
+    k, n = student_top.size, 1
+    actions[0], present[0] = gold, True
+    for j in range(k):
+        token = student_top[j]
+        actions[1 + j], present[1 + j] = token, token != gold
+        n += token != gold
+    for j in range(k):
+        token = critic_top[j]
+        known = token == gold
+        for other in range(k):
+            known |= token == student_top[other]
+        actions[1 + k + j], present[1 + k + j] = token, not known
+        n += not known
+    return n
 
 
 @register_jitable
@@ -95,75 +99,57 @@ def _rewards(variant, log_u, present, n, scale, clamp, out):
             out[j] *= clamp / (largest + TINY)
 
 
-@jit()
-def judge(
-    variant, confident, present, counted, student, critic, numbers, rate, beta, share, floor,
-    less, alphas, sheet,
+@register_jitable
+def _judge(
+    variant, confident, n, present, log_pi, log_mentor, of_student, numbers, rate, scratch, less,
+    line,
 ):  # fmt: skip
-    """Rewards, losses, statistics, and the derivative by its two numbers a row.
-
-    `student` and `critic` are the picked logits [N, w], and peak, log total, entropy and mean of
-    their rows; `share` is what a row counts in the mean. `less`, `alphas` and `sheet` are written.
-    """
-    z, z_peaks, z_totals, entropies, means = student
-    c, c_peaks, c_totals, _, _ = critic
-    reality_weight, critic_weight, smoothing, scale, clamp = numbers
-    count, width = z.shape
-    log_mentor, log_u = np.empty(width, z.dtype), np.empty(width, z.dtype)
-    log_pi, rewards, pushed = np.empty_like(log_u), np.empty_like(log_u), np.empty_like(log_u)
-    bonus = beta if variant in (FIXED, ORIGINAL) else 0.0
-    on_gold = math.log(1.0 - smoothing)
-    for i in range(count):
-        if counted is not None and not counted[i]:
-            less[i] = 0
-            alphas[i] = 0
-            sheet[:, i] = 0
-            continue
-        here, n = present[i], 0
-        for j in range(width):
-            n += here[j]
-            log_mentor[j] = c[i, j] - c_peaks[i] - c_totals[i]
-            log_pi[j] = (z[i, j] - z_peaks[i]) * rate - z_totals[i]
-        w_r, w_m = at(reality_weight, i), at(critic_weight, i)
-        if confident:
-            w_m = _confidence(log_mentor, here, n)
-            w_r = 1.0 - w_m
-        of_gold = _times(w_r, 0.0 if variant == ORIGINAL and n == 1 else on_gold)
-        of_others = -np.inf if smoothing == 0 else math.log(smoothing / max(n - 1, 1))
-        of_others = _times(w_r, of_others)
-        for j in range(width):
-            log_u[j] = (of_gold if j == 0 else of_others) + _times(w_m, log_mentor[j])
-            log_u[j] = log_u[j] if here[j] else -np.inf
-        _rewards(variant, log_u, here, n, scale, clamp, rewards)
-        divisor = 1.0 if variant == FIXED else n + TINY
-        total, gained, divergence, kept, weight = 0.0, 0.0, 0.0, 0, 0.0
-        for j in range(width):
-            total += rewards[j]
-        for j in range(width):
-            reward = rewards[j]
-            pushed[j] = reward
-            if reward > 0:
-                logs = log_pi[j]
-                if variant == ORIGINAL:
-                    pi = math.exp(log_pi[j])
-                    logs = math.log(pi + floor)
-                    pushed[j] = reward * (pi / (pi + floor))
-                gained += reward * logs
-                divergence += reward / total * (math.log(reward / total) - logs)
-                kept += 1
-            weight += pushed[j]
-        factor = share * rate / divisor
-        if variant == SUBSET:
-            gained = _on_actions(log_pi, here, rewards, total, pushed)
-            alphas[i] = 0
-        else:
-            alphas[i] = weight * factor - share * bonus * means[i]
-        for j in range(width):
-            less[i, j] = pushed[j] * factor
-        sheet[LOSS, i] = -gained / divisor - bonus * entropies[i]
-        sheet[GOLD_REWARD, i], sheet[GOLD_REWARDED, i] = rewards[0], rewards[0] > 0
-        sheet[KEPT, i], sheet[ACTIONS, i], sheet[KL, i] = kept, n, divergence
-        sheet[ENTROPY, i] = entropies[i]
+    """Writes a position's loss and statistics, and `less` of each action; returns its α."""
+    width = log_pi.size
+    log_u, rewards, pushed = scratch[0], scratch[1], scratch[2]
+    w_r, w_m = float(numbers[0]), float(numbers[1])
+    smoothing, scale, clamp = float(numbers[2]), float(numbers[3]), float(numbers[4])
+    bonus, share = float(numbers[5]), float(numbers[6])
+    bonus = bonus if variant in (FIXED, ORIGINAL) else 0.0
+    if confident:
+        w_m = _confidence(log_mentor, present, n)
+        w_r = 1.0 - w_m
+    of_gold = 0.0 if variant == ORIGINAL and n == 1 else math.log(1.0 - smoothing)
+    of_others = -np.inf if smoothing == 0 else math.log(smoothing / max(n - 1, 1))
+    of_gold, of_others = _times(w_r, of_gold), _times(w_r, of_others)
+    for j in range(width):
+        log_u[j] = (of_gold if j == 0 else of_others) + _times(w_m, log_mentor[j])
+        log_u[j] = log_u[j] if present[j] else -np.inf
+    _rewards(variant, log_u, present, n, scale, clamp, rewards)
+    divisor = 1.0 if variant == FIXED else n + TINY
+    total, gained, divergence, kept, weight = 0.0, 0.0, 0.0, 0, 0.0
+    for j in range(width):
+        total += rewards[j]
+    for j in range(width):
+        reward = rewards[j]
+        pushed[j] = reward
+        if reward > 0:
+            logs = log_pi[j]
+            if variant == ORIGINAL:
+                pi = math.exp(log_pi[j])
+                logs = math.log(pi + FLOOR)
+                pushed[j] = reward * (pi / (pi + FLOOR))
+            gained += reward * logs
+            divergence += reward / total * (math.log(reward / total) - logs)
+            kept += 1
+        weight += pushed[j]
+    factor = share * rate / divisor
+    alpha = weight * factor - share * bonus * of_student[MEAN, 0]
+    if variant == SUBSET:
+        gained = _on_actions(log_pi, present, rewards, total, pushed)
+        alpha = 0.0
+    for j in range(width):
+        less[j] = pushed[j] * factor
+    entropy = of_student[OF_ENTROPY, 0]
+    line[LOSS] = -gained / divisor - bonus * entropy
+    line[GOLD_REWARD], line[GOLD_REWARDED] = rewards[0], rewards[0] > 0
+    line[KEPT], line[ACTIONS], line[KL], line[ENTROPY] = kept, n, divergence, entropy
+    return alpha
 
 
 @register_jitable
@@ -184,3 +170,59 @@ def _on_actions(log_pi, present, rewards, total, pushed):
             gained += rewards[j] * log_q
         pushed[j] = rewards[j] - (total * math.exp(log_q) if present[j] else 0.0)
     return gained
+
+
+@jit()
+def rows(variant, confident, k, size, student, critic, gold, counted, numbers, sheet, gradient):
+    """What `avatarl_whole.whole` says, row by row."""
+    (memory, starts), (other_memory, other_starts) = student, critic
+    dtype, width = memory.dtype, 2 * k + 1
+    top, other_top = np.empty((1, k), np.int64), np.empty((1, k), np.int64)
+    tokens, present = np.empty((1, width), np.int64), np.empty(width, np.bool_)
+    of_student, of_critic = np.empty((4, 1), dtype), np.empty((4, 1), dtype)
+    log_pi, log_mentor = np.empty(width, dtype), np.empty(width, dtype)
+    scratch, less = np.empty((3, width), dtype), np.empty((1, width), dtype)
+    alphas, betas = np.empty(1, dtype), np.empty(1, dtype)
+    bonused, floor = variant in (FIXED, ORIGINAL), FLOOR if variant == ORIGINAL else 0.0
+    one, none, floor = dtype.type(1), dtype.type(0), dtype.type(floor)
+    wrong, other_wrong = -1, -1
+    for i in range(starts.size):
+        if not counted[i]:
+            sheet[i] = 0
+            gradient[i] = 0
+            continue
+        start, other_start, told = starts[i : i + 1], other_starts[i : i + 1], numbers[i]
+        rate = one if bonused else dtype.type(1.0 / (1.0 + told[5]))
+        bad = _survey(memory, start, size, rate, floor, top, of_student)
+        other_bad = _survey(other_memory, other_start, size, one, none, other_top, of_critic)
+        wrong = i if bad and wrong < 0 else wrong
+        other_wrong = i if other_bad and other_wrong < 0 else other_wrong
+        if bad or other_bad or gold[i] < 0 or gold[i] >= size:
+            sheet[i] = np.nan
+            gradient[i] = np.nan
+            continue
+        n = _choose(gold[i], top[0], other_top[0], tokens[0], present)
+        for j in range(width):
+            z, c = memory[start[0] + tokens[0, j]], other_memory[other_start[0] + tokens[0, j]]
+            log_pi[j] = (z - of_student[PEAK, 0]) * rate - of_student[LOG_TOTAL, 0]
+            log_mentor[j] = c - of_critic[PEAK, 0] - of_critic[LOG_TOTAL, 0]
+        alphas[0] = _judge(
+            variant, confident, n, present, log_pi, log_mentor, of_student, told, rate, scratch,
+            less[0], sheet[i],
+        )  # fmt: skip
+        if gradient.size:
+            betas[0] = told[5] * told[6] if bonused else none
+            slopes(
+                memory, start, size, rate, floor, None, of_student[PEAK], of_student[LOG_TOTAL],
+                alphas, betas, tokens, less, gradient[i : i + 1],
+            )  # fmt: skip
+    return wrong, other_wrong
+
+
+@register_jitable
+def _survey(memory, start, size, rate, floor, top, found):
+    """Whether the row is no distribution; else all there is to know of it."""
+    return survey(
+        memory, start, size, rate, floor, None, top,
+        found[PEAK], found[LOG_TOTAL], found[OF_ENTROPY], found[MEAN],
+    ) == 0  # fmt: skip
