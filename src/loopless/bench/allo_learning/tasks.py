@@ -86,7 +86,7 @@ ROOMS = Job("rooms")
 # In many rooms a walk is slow: long gaps set its eigenvalues apart.
 FAR = ("--discount", "0.99", "--episode-length", "500")
 THREE_ROOMS = replace(ROOMS, seeds=THREE)
-# The paper's rate, which is for its own scale. Duals follow slowly behind a large barrier.
+# The paper's rate, which is for its own scale. Behind a large barrier neighbours turn slowly.
 RISING = ("--scale", "full", "--barrier", "0.1", "1", "10", "--barrier-rate", "0.01")
 SHIPPED = (
     *mazes("GridCorridor-12", Job("corridors")),
@@ -113,7 +113,7 @@ SHIPPED = (
     ),
     Task(
         4, "GridRoom-4, barrier from 0.1, 1, 10", ALLO,
-        replace(THREE_ROOMS, flags=(*RISING, "--dual-rate", "0.005", "--steps", "40000")),
+        replace(THREE_ROOMS, flags=(*RISING, "--dual-rate", "0.005", "--steps", "80000")),
         spread=0.01,
     ),
     Task(
