@@ -5,6 +5,7 @@ shares. Imports `arrays`, and Numba's part on the first call. Tests:
 `tests/kernels/test_avatarl_*.py`, whose roads "numpy" and "torch" come through here.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -70,6 +71,12 @@ def _kernel(variant: str, confident: bool, k: int, size: int) -> Callable:
 
 def _table(numbers: Numbers, beta, share: float, shape, wide) -> np.ndarray:
     """What is told of each position, [N, 7]; the weights are 0 where confidence sets them."""
-    fields = (*numbers, beta, share)
-    columns = [np.broadcast_to(0.0 if x is None else x, shape) for x in fields]
-    return np.stack(columns, -1).astype(wide, copy=False).reshape(-1, len(fields))
+    fields = *numbers, beta, share
+    fields = [0.0 if x is None else x for x in fields]
+    table = np.empty((math.prod(shape), len(fields)), wide)
+    if max(map(np.ndim, fields)) == 0:
+        table[:] = fields
+    else:
+        columns = [np.broadcast_to(x, shape) for x in fields]
+        table[:] = np.stack(columns, -1).reshape(table.shape)
+    return table

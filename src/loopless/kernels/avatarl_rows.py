@@ -15,8 +15,8 @@ import numpy as np
 from numba.extending import register_jitable
 
 from loopless.arrays.numba_jit import jit
-from loopless.arrays.numba_math import exp
-from loopless.arrays.numba_vocabulary import slopes, survey
+from loopless.arrays.numba_math import exp, log
+from loopless.arrays.numba_vocabulary import PART, slopes, survey
 from loopless.kernels.avatarl_positions import FLOOR
 from loopless.kernels.avatarl_targets import TINY
 
@@ -172,6 +172,36 @@ def _on_actions(log_pi, present, rewards, total, pushed):
     return gained
 
 
+@jit(reassociate=True)
+def _floored(row, peak, log_total, policy, steep):
+    """Writes π and h = log(π + floor) + π/(π + floor) of a row; Σ π log(π + floor) and Σ π h."""
+    zero, floor = row.dtype.type(0), row.dtype.type(FLOOR)
+    moment, mean = 0.0, 0.0
+    for first in range(0, row.size, PART):
+        x, p, h = row[first : first + PART], policy[first : first + PART], steep[first:]
+        own, whole = zero, zero
+        for j in range(x.size):
+            pi = exp(x[j] - peak - log_total)
+            raised = pi + floor
+            logarithm = log(raised)
+            slope = logarithm + pi / raised
+            p[j], h[j] = pi, slope
+            own += pi * logarithm
+            whole += pi * slope
+        moment += own
+        mean += whole
+    return moment, mean
+
+
+@jit()
+def _floored_slopes(policy, steep, alpha, beta, tokens, less, out):
+    """out_j = π_j (α + β h_j) − the `less` of each token."""
+    for j in range(out.size):
+        out[j] = policy[j] * (alpha + beta * steep[j])
+    for j in range(tokens.size):
+        out[tokens[j]] -= less[j]
+
+
 @jit()
 def rows(variant, confident, k, size, student, critic, gold, counted, numbers, sheet, gradient):
     """What `avatarl_whole.whole` says, row by row."""
@@ -183,8 +213,9 @@ def rows(variant, confident, k, size, student, critic, gold, counted, numbers, s
     log_pi, log_mentor = np.empty(width, dtype), np.empty(width, dtype)
     scratch, less = np.empty((3, width), dtype), np.empty((1, width), dtype)
     alphas, betas = np.empty(1, dtype), np.empty(1, dtype)
-    bonused, floor = variant in (FIXED, ORIGINAL), FLOOR if variant == ORIGINAL else 0.0
-    one, none, floor = dtype.type(1), dtype.type(0), dtype.type(floor)
+    floored, bonused = variant == ORIGINAL, variant in (FIXED, ORIGINAL)
+    policy, steep = np.empty(size * floored, dtype), np.empty(size * floored, dtype)
+    one, none = dtype.type(1), dtype.type(0)
     wrong, other_wrong = -1, -1
     for i in range(starts.size):
         if not counted[i]:
@@ -193,36 +224,43 @@ def rows(variant, confident, k, size, student, critic, gold, counted, numbers, s
             continue
         start, other_start, told = starts[i : i + 1], other_starts[i : i + 1], numbers[i]
         rate = one if bonused else dtype.type(1.0 / (1.0 + told[5]))
-        bad = _survey(memory, start, size, rate, floor, top, of_student)
-        other_bad = _survey(other_memory, other_start, size, one, none, other_top, of_critic)
+        bad = _survey(memory, start, size, rate, top, of_student)
+        other_bad = _survey(other_memory, other_start, size, one, other_top, of_critic)
         wrong = i if bad and wrong < 0 else wrong
         other_wrong = i if other_bad and other_wrong < 0 else other_wrong
         if bad or other_bad or gold[i] < 0 or gold[i] >= size:
             sheet[i] = np.nan
             gradient[i] = np.nan
             continue
+        peak, log_total = of_student[PEAK, 0], of_student[LOG_TOTAL, 0]
+        if floored:
+            row = memory[start[0] : start[0] + size]
+            moment, mean = _floored(row, peak, log_total, policy, steep)
+            of_student[OF_ENTROPY, 0], of_student[MEAN, 0] = -moment, mean
         n = _choose(gold[i], top[0], other_top[0], tokens[0], present)
         for j in range(width):
             z, c = memory[start[0] + tokens[0, j]], other_memory[other_start[0] + tokens[0, j]]
-            log_pi[j] = (z - of_student[PEAK, 0]) * rate - of_student[LOG_TOTAL, 0]
+            log_pi[j] = (z - peak) * rate - log_total
             log_mentor[j] = c - of_critic[PEAK, 0] - of_critic[LOG_TOTAL, 0]
         alphas[0] = _judge(
             variant, confident, n, present, log_pi, log_mentor, of_student, told, rate, scratch,
             less[0], sheet[i],
         )  # fmt: skip
-        if gradient.size:
-            betas[0] = told[5] * told[6] if bonused else none
+        betas[0] = told[5] * told[6] if bonused else none
+        if gradient.size and floored:
+            _floored_slopes(policy, steep, alphas[0], betas[0], tokens[0], less[0], gradient[i])
+        elif gradient.size:
             slopes(
-                memory, start, size, rate, floor, None, of_student[PEAK], of_student[LOG_TOTAL],
+                memory, start, size, rate, none, None, of_student[PEAK], of_student[LOG_TOTAL],
                 alphas, betas, tokens, less, gradient[i : i + 1],
             )  # fmt: skip
     return wrong, other_wrong
 
 
 @register_jitable
-def _survey(memory, start, size, rate, floor, top, found):
+def _survey(memory, start, size, rate, top, found):
     """Whether the row is no distribution; else all there is to know of it."""
     return survey(
-        memory, start, size, rate, floor, None, top,
+        memory, start, size, rate, memory.dtype.type(0), None, top,
         found[PEAK], found[LOG_TOTAL], found[OF_ENTROPY], found[MEAN],
     ) == 0  # fmt: skip
