@@ -9,7 +9,8 @@ from jax import export
 from support.avatarl import ROADS, VARIANTS, assert_same, positions, twin
 from support.backends import JAX, TORCH
 
-from loopless.kernels import avatarl_tiles, avatarl_whole
+from loopless.arrays import numba_tiles
+from loopless.kernels import avatarl_jax, avatarl_whole
 from loopless.kernels.avatarl import avatarl_loss
 
 K, SIZE, COUNT = 3, 20, 150  # more than a tile, and no whole number of tiles
@@ -23,7 +24,7 @@ def batch(seed=0, **changes):
 
 def test_these_cases_are_tiled():
     assert SIZE <= avatarl_whole.SHORT
-    assert avatarl_whole.MANY < avatarl_tiles.LANES < COUNT < 2 * avatarl_tiles.LANES
+    assert avatarl_whole.MANY < numba_tiles.LANES < COUNT < 2 * numba_tiles.LANES
 
 
 @every_road
@@ -103,7 +104,7 @@ def test_one_action_alone(road):
             assert_same(road(data, **settings), twin(data, **settings))
 
 
-def test_leading_axes_slices_and_turned_arrays_are_read_where_they_lie():
+def test_leading_axes_slices_and_turned_arrays_change_nothing():
     data = positions((3, 60), SIZE, 9)
     want = twin({name: x[:, 1:] for name, x in data.items()}, top_k=K)
     z, c, y = TORCH.arguments(data).values()
@@ -189,6 +190,16 @@ class TestInsideJax:
         program = export.export(jax.jit(jax.grad(loss_of)), disabled_checks=[check])(z, c, y)
         assert "custom_call @loopless" in program.mlir_module()
         np.testing.assert_array_equal(program.call(z, c, y), jax.grad(loss_of)(z, c, y))
+
+    def test_beside_an_accelerator_nothing_is_compiled_for_the_cpu(self, monkeypatch):
+        z, c, y = JAX.arguments(positions((COUNT, 1), SIZE, 19)).values()
+        ours = str(jax.make_jaxpr(loss_of)(z, c, y))
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        monkeypatch.setattr(avatarl_jax, "_is_here", None)
+        z, c, y = z[1:], c[1:], y[1:]  # of another shape, for which nothing is traced yet
+        theirs = str(jax.make_jaxpr(loss_of)(z, c, y))
+        assert "ffi_call" in ours
+        assert "ffi_call" not in theirs
 
     def test_it_runs_inside_a_scan(self):
         z, c, y = JAX.arguments(batch(17)).values()

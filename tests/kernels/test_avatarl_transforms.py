@@ -78,6 +78,19 @@ def test_logits_overwritten_before_backward_change_nothing():
     assert_close(z.grad.numpy(), want)
 
 
+def test_a_gradient_changed_in_place_is_never_given_again():
+    z, c, y = TORCH.arguments(positions((2,), 5, 56)).values()
+    loss, _ = avatarl_loss(z.requires_grad_(), c, y, top_k=2)
+    loss.backward(retain_graph=True)
+    want = z.grad.clone()
+    z.grad.mul_(9.0)  # what was added to is a copy
+    (slope,) = torch.autograd.grad(loss, z, retain_graph=True)
+    assert_close(slope.numpy(), want.numpy())
+    slope.mul_(9.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(loss, z)
+
+
 def test_without_gradients_nothing_is_recorded():
     z, c, y = TORCH.arguments(positions((2,), 5, 55)).values()
     assert not avatarl_loss(z, c, y, top_k=2)[0].requires_grad

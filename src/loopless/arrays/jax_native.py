@@ -28,7 +28,8 @@ VERSION = 0, 1  # of the interface, the oldest that tells what is read here
 _EXTENSION, ARGUMENTS, RESULTS, _ATTRIBUTES = 1, 9, 14, 20
 _DATA, _RANK, _SHAPE = 3, 4, 5
 _INTEGERS = 2
-_METADATA = 3  # word of an extension, which is there when XLA asks for the version
+_KIND, _METADATA = 1, 3  # of an extension
+_ASKS = 1  # its kind when XLA asks for the version
 _NUMBERS = 3  # word of what it wants filled
 
 
@@ -49,10 +50,13 @@ def words(address, count):
 @jitable
 def asked(frame):
     """Whether XLA only asks for the version of the interface, which it is then told."""
-    extension = carray(frame, (2,))[_EXTENSION]
-    if extension == 0:
+    address = carray(frame, (2,))[_EXTENSION]
+    if address == 0:
         return False
-    metadata = words(words(extension, 4)[_METADATA], 5)
+    extension = words(address, 4)
+    if extension[_KIND] & 0xFFFFFFFF != _ASKS:
+        return False
+    metadata = words(extension[_METADATA], 5)
     metadata[_NUMBERS] = VERSION[0] | VERSION[1] << 32
     metadata[_NUMBERS + 1] = 0  # no traits
     return True
@@ -64,7 +68,7 @@ def _buffer(frame, group, number):
 
 
 @jitable
-def _rows(buffer, axes, dtype):
+def _rows(buffer, axes):
     """A buffer as [rows, ...] with its last axes."""
     rank = buffer[_RANK]
     shape = words(buffer[_SHAPE], rank)
@@ -77,14 +81,14 @@ def _rows(buffer, axes, dtype):
 @jitable
 def vector(frame, group, number, dtype):
     """A buffer [...] as [rows]."""
-    rows, _, data = _rows(_buffer(frame, group, number), 0, dtype)
+    rows, _, data = _rows(_buffer(frame, group, number), 0)
     return carray(data, (rows,), dtype)
 
 
 @jitable
 def matrix(frame, group, number, dtype):
     """A buffer [..., n] as [rows, n]."""
-    rows, shape, data = _rows(_buffer(frame, group, number), 1, dtype)
+    rows, shape, data = _rows(_buffer(frame, group, number), 1)
     return carray(data, (rows, shape[0]), dtype)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from loopless.arrays.numba_jit import jit
 from loopless.arrays.numba_math import exp, lowest
+from loopless.arrays.numba_tiles import LANES, WIDTH
 from loopless.arrays.numba_vocabulary import floored_sums
 
-LANES = 128  # rows in a block
 SHORT, MANY = 256, 64  # tokens at most and rows at least, for which this is the faster way
 
 
@@ -65,7 +65,7 @@ def _sums(tile, peaks, rate, totals, moments):
 def survey(memory, starts, count, rate, floor, counted, top, peaks, log_totals, entropies, means):
     """As `numba_vocabulary.survey`."""
     k, dtype = top.shape[1], memory.dtype
-    tile = np.zeros((count, LANES), dtype)
+    tile = np.zeros((count, WIDTH), dtype)
     values, tokens = np.empty((k, LANES), dtype), np.empty((k, LANES), np.int32)
     entries, places = np.empty(LANES, dtype), np.empty(LANES, np.int32)
     totals, moments = np.empty(LANES, dtype), np.empty(LANES, dtype)

@@ -1,9 +1,9 @@
 """Rows of logits on PyTorch tensors, in chunks of rows, and their derivative as a node of autograd.
 
 What is on the CPU and runs eagerly takes the Numba road of `arrays.vocabulary`; this is for other
-devices, for compilation and for transforms. The gradient is not kept from the forward pass but
-computed in the backward pass, from the logits and a few numbers a row. As in `torch_scan`, the node
-stands twice: an operator for tracing, a function for eager execution and transforms. Tests:
+devices, for compilation and for transforms. There the gradient is not kept from the forward pass
+but computed in the backward pass, from the logits and a few numbers a row. As in `torch_scan`, the
+node stands twice: an operator for tracing, a function for eager execution and transforms. Tests:
 `tests/arrays/test_vocabulary.py`.
 """
 
@@ -152,7 +152,10 @@ def _refusing(cotangent: Tensor) -> Tensor:
 
 
 def written(loss: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
-    """`loss` with this derivative by `logits`; differentiable once."""
+    """`loss` with this derivative by `logits`; differentiable once.
+
+    The gradient is not copied: who changes it in place cannot ask for it again.
+    """
     return _Written.apply(loss, logits, gradient)  # pyright: ignore[reportReturnType]
 
 

@@ -130,7 +130,7 @@ def is_wanted(library: Library, logits) -> bool:
     return library is not NUMPY and logits.requires_grad and library.xp.is_grad_enabled()
 
 
-def written(library: Library, loss, logits, gradient):
+def written(loss, logits, gradient):
     """`loss`, a number, with this derivative by `logits`, which are PyTorch's."""
     from loopless.arrays import torch_vocabulary
 

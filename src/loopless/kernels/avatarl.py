@@ -156,8 +156,7 @@ def _actions(library, refusals, k, student, critic, gold, counted):
 
 
 def _loss(library, refusals, variant, k, student, critic, gold, counted, numbers: Numbers, beta):
-    z, critic = constant(library, student), constant(library, critic)
-    arrays = z, critic, gold, counted
+    arrays = constant(library, student), constant(library, critic), gold, counted
     found = avatarl_host.loss(library, refusals, variant, k, student, arrays, numbers, beta)
     if found is not None:
         return found

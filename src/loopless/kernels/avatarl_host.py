@@ -58,7 +58,7 @@ def loss(
     value, *stats = map(partial(vocabulary.back, library), means)
     if wanted:
         gradient = vocabulary.back(library, out.reshape(z.shape))
-        value = vocabulary.written(library, value, student, gradient)
+        value = vocabulary.written(value, student, gradient)
     return value, dict(zip(STATS, stats, strict=True))
 
 

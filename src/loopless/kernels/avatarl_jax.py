@@ -1,7 +1,7 @@
 """AvataRL's loss in JAX on the CPU: the compiled `avatarl_whole` inside of the JAX program.
 
-XLA takes three times as long for the same: it writes each intermediate to memory, and steps through
-the k largest. Imports JAX and `arrays`, and Numba's part; imported on the first call only. Tests:
+XLA would write each intermediate to memory, and step through the k largest. Imports JAX,
+`arrays` and Numba's part; imported on the first call only. Tests:
 `tests/kernels/test_avatarl_tiles.py`.
 """
 
@@ -31,7 +31,9 @@ def loss(variant: str, k: int, by_arrays: Callable, student, critic, *fields) ->
     Elsewhere than on the CPU, and for logits that the kernel does not read, `by_arrays`.
     """
     fields = student, critic, *fields
-    if student.dtype != critic.dtype or not _is_here(student.dtype):
+    # Nothing is compiled for a CPU that is there beside an accelerator.
+    is_ours = jax.default_backend() == "cpu" and student.dtype == critic.dtype
+    if not (is_ours and _is_here(student.dtype)):
         return by_arrays(*fields)
     return lax.platform_dependent(*fields, cpu=partial(_loss, variant, k), default=by_arrays)
 

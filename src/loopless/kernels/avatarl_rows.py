@@ -24,6 +24,8 @@ FIXED, ORIGINAL, SUBSET, FULL = range(4)
 VARIANTS = {"fixed": FIXED, "original": ORIGINAL, "subset": SUBSET, "full": FULL}
 LOSS, GOLD_REWARD, GOLD_REWARDED, KEPT, ACTIONS, KL, ENTROPY = range(7)  # of a sheet
 PEAK, LOG_TOTAL, OF_ENTROPY, MEAN = range(4)  # of a survey
+NUMBERS = 7  # that are told of each position
+REALITY, CRITIC, SMOOTHING, SCALE, CLAMP, BONUS, SHARE = range(NUMBERS)
 
 
 @register_jitable
@@ -107,9 +109,9 @@ def _judge(
     """Writes a position's loss and statistics, and `less` of each action; returns its α."""
     width = log_pi.size
     log_u, rewards, pushed = scratch[0], scratch[1], scratch[2]
-    w_r, w_m = float(numbers[0]), float(numbers[1])
-    smoothing, scale, clamp = float(numbers[2]), float(numbers[3]), float(numbers[4])
-    bonus, share = float(numbers[5]), float(numbers[6])
+    w_r, w_m, smoothing = float(numbers[REALITY]), float(numbers[CRITIC]), float(numbers[SMOOTHING])
+    scale, clamp = float(numbers[SCALE]), float(numbers[CLAMP])
+    bonus, share = float(numbers[BONUS]), float(numbers[SHARE])
     bonus = bonus if variant in (FIXED, ORIGINAL) else 0.0
     if confident:
         w_m = _confidence(log_mentor, present, n)
@@ -223,7 +225,7 @@ def rows(variant, confident, k, size, student, critic, gold, counted, numbers, s
             gradient[i] = 0
             continue
         start, other_start, told = starts[i : i + 1], other_starts[i : i + 1], numbers[i]
-        rate = one if bonused else dtype.type(1.0 / (1.0 + told[5]))
+        rate = one if bonused else dtype.type(1.0 / (1.0 + told[BONUS]))
         bad = _survey(memory, start, size, rate, top, of_student)
         other_bad = _survey(other_memory, other_start, size, one, other_top, of_critic)
         wrong = i if bad and wrong < 0 else wrong
@@ -246,7 +248,7 @@ def rows(variant, confident, k, size, student, critic, gold, counted, numbers, s
             variant, confident, n, present, log_pi, log_mentor, of_student, told, rate, scratch,
             less[0], sheet[i],
         )  # fmt: skip
-        betas[0] = told[5] * told[6] if bonused else none
+        betas[0] = told[BONUS] * told[SHARE] if bonused else none
         if gradient.size and floored:
             _floored_slopes(policy, steep, alphas[0], betas[0], tokens[0], less[0], gradient[i])
         elif gradient.size:

@@ -1,8 +1,7 @@
 """AvataRL over a short vocabulary on the CPU, compiled by Numba: a tile of positions at a time.
 
-A row of some dozens of tokens is too short for the compiler to do sixteen of its numbers at once.
-So rows are turned into columns, a position in each lane, and every token is an action of which some
-are present: nothing is looked up, nothing branches, and a tile stays in the first-level cache from
+Rows are turned into columns, a position in each lane, and every token is an action of which some
+are present: nothing is looked up, nothing branches, and a tile stays in the second-level cache from
 the logits to their gradient. Loops are short, for the compiler gives up where more than a few pairs
 of arrays may overlap, and it is told the type of each number, for 1 would make a float64 of all.
 
@@ -18,65 +17,27 @@ import numpy as np
 
 from loopless.arrays.numba_jit import jit
 from loopless.arrays.numba_math import exp, log, lowest
+from loopless.arrays.numba_tiles import LANES, WIDTH, among, exponentials, largest, load
 from loopless.kernels.avatarl_positions import FLOOR
-from loopless.kernels.avatarl_rows import FIXED, ORIGINAL, SUBSET
+from loopless.kernels.avatarl_rows import (
+    BONUS,
+    CLAMP,
+    CRITIC,
+    FIXED,
+    NUMBERS,
+    ORIGINAL,
+    REALITY,
+    SCALE,
+    SHARE,
+    SMOOTHING,
+    SUBSET,
+)  # fmt: skip
 from loopless.kernels.avatarl_targets import TINY
 
-LANES = 128  # positions in a tile
-WIDTH = LANES + 16  # of its rows in memory: a power of two would crowd into a few sets of the cache
-
-# Rows of the state, a number of each lane; the first seven are what a call is told.
-NUMBERS = 7
-REALITY, CRITIC, SMOOTHING, SCALE, CLAMP, BONUS, SHARE = range(NUMBERS)
+# Rows of the state, a number of each lane, after those that a call is told.
 RATE, ONE, N, PEAK, LEFT, TOTAL, OTHER_TOTAL, MOMENT, ENTROPY, MEAN, ENTRY, MASS = range(7, 19)
 ON_GOLD, ON_OTHERS, TOP, SUM, KEPT, UNIT, GAINED, OWN, PUSHED, HELD, OF_GOLD = range(19, 30)
 ALPHA, LESS, BETA, ASTRAY, ROWS = range(30, 35)
-
-
-@jit()
-def _load(memory, starts, first, tile):
-    """Rows as columns; past their end the last one again."""
-    size = tile.shape[0]
-    for i in range(LANES):
-        start = starts[min(first + i, starts.size - 1)]
-        row = memory[start : start + size]
-        for v in range(size):
-            tile[v, i] = row[v]
-
-
-@jit()
-def _largest(tile, best, entry):
-    """The k largest of each column, in order: an entry moves down until a place holds less."""
-    best[:] = -np.inf
-    for v in range(tile.shape[0]):
-        row = tile[v]
-        for i in range(LANES):
-            entry[i] = row[i]
-        for j in range(min(v + 1, best.shape[0])):
-            held = best[j]
-            for i in range(LANES):
-                x, y = entry[i], held[i]
-                held[i] = x if x > y else y
-                entry[i] = y if x > y else x
-
-
-@jit()
-def _among(tile, least, left, here, k):
-    """Adds 1 where a token is one of the k largest; of equals the first ones are."""
-    real = tile.dtype.type
-    zero, one = real(0), real(1)
-    left[:] = k
-    for v in range(tile.shape[0]):
-        row = tile[v]
-        for i in range(LANES):
-            left[i] -= one if row[i] > least[i] else zero
-    for v in range(tile.shape[0]):
-        row, flags = tile[v], here[v]
-        for i in range(LANES):
-            equal = one if row[i] == least[i] else zero
-            above = one if row[i] > least[i] else zero
-            flags[i] += above + (equal if left[i] > zero else zero)
-            left[i] -= equal
 
 
 @jit()
@@ -92,22 +53,6 @@ def _present(state, gold, here):
             flag = one if (flags[i] > zero) | (gold[i] == v) else zero
             flags[i] = flag
             n[i] += flag
-
-
-@jit()
-def _exponentials(tile, powers, peak, rate, total, moment):
-    """Each x becomes d = (x − peak)·rate, with e^d, Σ e^d and Σ d·e^d."""
-    least = lowest(tile[0, 0])
-    total[:] = 0
-    moment[:] = 0
-    for v in range(tile.shape[0]):
-        row, e = tile[v], powers[v]
-        for i in range(LANES):
-            d = (row[i] - peak[i]) * rate[i]
-            power = exp(d)
-            row[i], e[i] = d, power
-            total[i] += power
-            moment[i] += power * (least if d < least else d)  # 0 · −inf is not 0
 
 
 @jit()
@@ -375,8 +320,8 @@ def tiles(variant, confident, k, size, student, critic, gold, counted, numbers, 
     state[ONE] = one
     tempered = variant not in (FIXED, ORIGINAL)
     for first in range(0, count, LANES):
-        _load(memory, starts, first, logs)
-        _load(other_memory, other_starts, first, mentor)
+        load(memory, starts, first, logs)
+        load(other_memory, other_starts, first, mentor)
         for i in range(LANES):
             row = min(first + i, count - 1)
             for j in range(NUMBERS):
@@ -386,14 +331,14 @@ def tiles(variant, confident, k, size, student, critic, gold, counted, numbers, 
             state[RATE, i] = one / (one + bonus) if tempered else one
             state[BONUS, i] = zero if tempered else bonus
         here[:] = 0
-        _largest(logs, best, state[ENTRY])
+        largest(logs, best, state[ENTRY])
         state[PEAK] = best[0]
-        _among(logs, best[k - 1], state[LEFT], here, k)
-        _largest(mentor, best, state[ENTRY])
-        _among(mentor, best[k - 1], state[LEFT], here, k)
+        among(logs, best[k - 1], state[LEFT], here, k)
+        largest(mentor, best, state[ENTRY])
+        among(mentor, best[k - 1], state[LEFT], here, k)
         _present(state, tokens, here)
-        _exponentials(logs, policy, state[PEAK], state[RATE], state[TOTAL], state[MOMENT])
-        _exponentials(mentor, weights, best[0], state[ONE], state[OTHER_TOTAL], state[ENTRY])
+        exponentials(logs, policy, state[PEAK], state[RATE], state[TOTAL], state[MOMENT])
+        exponentials(mentor, weights, best[0], state[ONE], state[OTHER_TOTAL], state[ENTRY])
         for i in range(LANES):  # NaN where a row is no distribution
             state[ASTRAY, i] += (state[TOTAL, i] + state[OTHER_TOTAL, i]) * zero
             if first + i < count and counted[first + i]:
