@@ -149,13 +149,14 @@ class TestInsideJax:
     def test_no_python_and_no_array_of_the_logits_size(self):
         z, c, y = JAX.arguments(batch(12)).values()
         compiled = jax.jit(jax.grad(loss_of)).lower(z, c, y).compile()
-        assert compiled.as_text().count("loopless_avatarl_float64") == 1
+        assert compiled.as_text().count("loopless_avatarl_tiles_float64") == 1
         assert "callback" not in compiled.as_text()
         few = 20 * COUNT * 8  # some numbers of each position
         assert compiled.memory_analysis().temp_size_in_bytes < few
 
-    def test_vmap_is_the_call_of_each(self):
-        data = positions((3, 40), SIZE, 13)
+    @pytest.mark.parametrize("count", [40, 70])  # one on each road
+    def test_vmap_is_the_call_of_each(self, count):
+        data = positions((3, count), SIZE, 13)
         found = jax.jit(jax.vmap(jax.grad(loss_of)))(*JAX.arguments(data).values())
         for i in range(3):
             want = twin({name: x[i] for name, x in data.items()}, top_k=K)
@@ -186,7 +187,7 @@ class TestInsideJax:
         for platform in ("cuda", "tpu"):
             program = export.export(jax.jit(jax.grad(loss_of)), platforms=[platform])(z, c, y)
             assert "custom_call @loopless" not in program.mlir_module()
-        check = export.DisabledSafetyCheck.custom_call("loopless_avatarl_float64")
+        check = export.DisabledSafetyCheck.custom_call("loopless_avatarl_tiles_float64")
         program = export.export(jax.jit(jax.grad(loss_of)), disabled_checks=[check])(z, c, y)
         assert "custom_call @loopless" in program.mlir_module()
         np.testing.assert_array_equal(program.call(z, c, y), jax.grad(loss_of)(z, c, y))

@@ -49,8 +49,8 @@ def loss(
     wanted = vocabulary.is_wanted(library, student)
     out = outputs.empty((gold.size, z.shape[-1] if wanted else 0), z.dtype)
     fields = flat(gold, _INTEGER), told, table, sheet
-    form = variant, numbers.critic_weight is None, k, z.shape[-1]
-    wrong = numpy_vocabulary.both(_kernel(*form), z, critic, fields, out, wide)
+    form = numbers.critic_weight is None, k, z.shape[-1]
+    wrong = numpy_vocabulary.both(_kernel(gold.size, variant, *form), z, critic, fields, out, wide)
     if max(wrong) >= 0:
         side = 0 if wrong[0] >= 0 else 1
         raise (refusals.student, refusals.critic)[side](np.unravel_index(wrong[side], shape))
@@ -62,11 +62,11 @@ def loss(
     return value, dict(zip(STATS, stats, strict=True))
 
 
-def _kernel(variant: str, confident: bool, k: int, size: int) -> Callable:
+def _kernel(count: int, variant: str, confident: bool, k: int, size: int) -> Callable:
     from loopless.kernels.avatarl_rows import VARIANTS
     from loopless.kernels.avatarl_whole import whole
 
-    return partial(whole, VARIANTS[variant], confident, k, size)
+    return partial(whole(size, count), VARIANTS[variant], confident, k, size)
 
 
 def _table(numbers: Numbers, beta, share: float, shape, wide) -> np.ndarray:

@@ -9,6 +9,7 @@ XLA would write each intermediate to memory, and step through the k largest. Imp
 # pyright: reportGeneralTypeIssues=false
 
 import functools
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,20 +21,21 @@ from jax import lax
 
 from loopless.arrays import jax_native as native
 from loopless.kernels.avatarl_positions import STATS
-from loopless.kernels.avatarl_rows import VARIANTS
+from loopless.kernels.avatarl_rows import VARIANTS, rows
 from loopless.kernels.avatarl_targets import Numbers
+from loopless.kernels.avatarl_tiles import tiles
 from loopless.kernels.avatarl_whole import whole
 
 
-def loss(variant: str, k: int, by_arrays: Callable, student, critic, *fields) -> Any:
+def loss(variant: str, k: int, by_arrays: Callable, student, critic, gold, *fields) -> Any:
     """The mean loss with its gradient by `student`, and the statistics.
 
     Elsewhere than on the CPU, and for logits that the kernel does not read, `by_arrays`.
     """
-    fields = student, critic, *fields
+    fields = student, critic, gold, *fields
     # Nothing is compiled for a CPU that is there beside an accelerator.
     is_ours = jax.default_backend() == "cpu" and student.dtype == critic.dtype
-    if not (is_ours and _is_here(student.dtype)):
+    if not (is_ours and _is_here(_name(student))):
         return by_arrays(*fields)
     return lax.platform_dependent(*fields, cpu=partial(_loss, variant, k), default=by_arrays)
 
@@ -77,33 +79,56 @@ def _call(form, student, fields, width: int):
     shape, dtype = student.shape[:-1], student.dtype
     sheet = jax.ShapeDtypeStruct((*shape, len(STATS) + 1), dtype)
     results = sheet, jax.ShapeDtypeStruct((*shape, width), dtype)
-    call = jax.ffi.ffi_call(_name(dtype), results, vmap_method="broadcast_all")
+    call = jax.ffi.ffi_call(_name(student), results, vmap_method="broadcast_all")
     return call(student, *fields, form=np.array(form, np.int64))
 
 
-def _name(dtype) -> str:
-    return f"loopless_avatarl_{dtype.name}"
+def _name(student) -> str:
+    count = math.prod(student.shape[:-1])  # before any `vmap`, which adds rows
+    return f"loopless_avatarl_{whole(student.shape[-1], count).__name__}_{student.dtype.name}"
 
 
 @functools.cache
-def _is_here(dtype) -> bool:
-    """Whether logits of this dtype can be dealt with."""
-    return dtype.name in _HANDLERS and native.register(_name(dtype), _HANDLERS[dtype.name])
+def _is_here(name: str) -> bool:
+    """Whether there is such a kernel, and XLA takes it."""
+    return name in _HANDLERS and native.register(name, _HANDLERS[name])
 
 
-def _single(frame):
-    return 0 if native.asked(frame) else _run(frame, np.float32)
+def _tiles_single(frame):
+    if not native.asked(frame):
+        tiles(*_told(frame, np.float32))
+    return 0
 
 
-def _double(frame):
-    return 0 if native.asked(frame) else _run(frame, np.float64)
+def _tiles_double(frame):
+    if not native.asked(frame):
+        tiles(*_told(frame, np.float64))
+    return 0
 
 
-_HANDLERS = {"float32": _single, "float64": _double}
+def _rows_single(frame):
+    if not native.asked(frame):
+        rows(*_told(frame, np.float32))
+    return 0
+
+
+def _rows_double(frame):
+    if not native.asked(frame):
+        rows(*_told(frame, np.float64))
+    return 0
+
+
+_HANDLERS = {
+    "loopless_avatarl_tiles_float32": _tiles_single,
+    "loopless_avatarl_tiles_float64": _tiles_double,
+    "loopless_avatarl_rows_float32": _rows_single,
+    "loopless_avatarl_rows_float64": _rows_double,
+}
 
 
 @native.jitable
-def _run(frame, dtype):
+def _told(frame, dtype):
+    """What a kernel is called with."""
     variant, confident, k = native.integers(frame, 3)
     student = native.matrix(frame, native.ARGUMENTS, 0, dtype)
     critic = native.matrix(frame, native.ARGUMENTS, 1, dtype)
@@ -114,8 +139,5 @@ def _run(frame, dtype):
     gradient = native.matrix(frame, native.RESULTS, 1, dtype)
     count, size = student.shape
     starts = np.arange(count) * size
-    whole(
-        variant, confident != 0, k, size, (student.ravel(), starts), (critic.ravel(), starts),
-        gold, told, table, sheet, gradient,
-    )  # fmt: skip
-    return 0
+    logits = (student.ravel(), starts), (critic.ravel(), starts)
+    return variant, confident != 0, k, size, *logits, gold, told, table, sheet, gradient

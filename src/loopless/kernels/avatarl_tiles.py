@@ -216,7 +216,9 @@ def _gains(state, weights, products, logs, gold):
         for i in range(LANES):
             held[i] += one if w[i] > zero else zero
             of_gold[i] += w[i] if gold[i] == v else zero
-    state[PUSHED] = state[KEPT]
+    pushed, kept = state[PUSHED], state[KEPT]
+    for i in range(LANES):
+        pushed[i] = kept[i]
 
 
 @jit()
@@ -332,7 +334,8 @@ def tiles(variant, confident, k, size, student, critic, gold, counted, numbers, 
             state[BONUS, i] = zero if tempered else bonus
         here[:] = 0
         largest(logs, best, state[ENTRY])
-        state[PEAK] = best[0]
+        for i in range(LANES):  # a row at once would compile its error of shapes too, for 2 s
+            state[PEAK, i] = best[0, i]
         among(logs, best[k - 1], state[LEFT], here, k)
         largest(mentor, best, state[ENTRY])
         among(mentor, best[k - 1], state[LEFT], here, k)
