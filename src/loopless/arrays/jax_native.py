@@ -93,6 +93,13 @@ def matrix(frame, group, number, dtype):
 
 
 @jitable
+def matrices(frame, group, number, dtype):
+    """A buffer [..., m, n] as [count, m, n]."""
+    count, shape, data = _rows(_buffer(frame, group, number), 2)
+    return carray(data, (count, shape[0], shape[1]), dtype)
+
+
+@jitable
 def integers(frame, count):
     """The integers that the call was told."""
     attribute = words(words(carray(frame, (21,))[_ATTRIBUTES], 1)[0], 3)

@@ -12,6 +12,8 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
+from loopless.arrays.jax_product import product
+
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "selu": jax.nn.selu}
 
 
@@ -29,32 +31,6 @@ class Linear(eqx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return product(x, self.weight) + self.bias
-
-
-@jax.custom_vjp
-def product(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """x @ weight, with a faster gradient of the weight on the CPU.
-
-    That gradient is xᵀ @ g. XLA hands a product with a transposed factor to a slower routine there;
-    so the factor is transposed first, apart from the product. A narrow g is cheaper to transpose.
-    """
-    return x @ weight
-
-
-def _product_back(factors: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple:
-    x, weight = factors
-    rows, g_rows = x.reshape(-1, x.shape[-1]), g.reshape(-1, g.shape[-1])
-    back = jax.lax.platform_dependent(rows, g_rows, cpu=_apart, default=lambda x, g: x.T @ g)
-    return g @ weight.T, back
-
-
-def _apart(x: jax.Array, g: jax.Array) -> jax.Array:
-    """xᵀ @ g."""
-    apart = jax.lax.optimization_barrier
-    return apart(apart(g.T) @ x).T if g.shape[1] <= 8 else apart(x.T) @ g
-
-
-product.defvjp(lambda x, weight: (x @ weight, (x, weight)), _product_back)
 
 
 class MLP(eqx.Module):

@@ -16,6 +16,8 @@ from loopless.runs.failures import BadConfig, Failure
 from loopless.runs.folder import RunFolder
 from loopless.train import registry
 
+SMALL_LOOP = 2**17  # bytes that a loop reads and writes, up to which XLA makes one function of it
+
 
 def train(arguments: Sequence[str]) -> int:
     """`loopless train NAME [flags]`: exit codes as in `runs.failures`."""
@@ -227,15 +229,23 @@ def prepare(config: Any) -> None:
     """Settings of JAX on the CPU, before it starts.
 
     A call that is waited for anyway runs faster where it is made; only an overlapped learner is to
-    run beside its caller, and where there are two cores it has one of them.
+    run beside its caller, and leaves one core to it: threads that look for work would take turns
+    with the environments. A loop of little memory, such as the steps of an event, becomes one
+    function instead of many calls a turn.
     """
     overlap = getattr(config, "overlap", False)
     _flag("--xla_cpu_enable_concurrency_optimized_scheduler=false")
-    if overlap and (os.cpu_count() or 1) <= 2:
-        _flag("--xla_cpu_multi_thread_eigen=false")
+    _flag(f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={SMALL_LOOP}")
+    if overlap:
+        os.environ.setdefault("PJRT_NPROC", str(max(1, _cores() - 1)))
     import jax
 
     jax.config.update("jax_cpu_enable_async_dispatch", overlap)
+
+
+def _cores() -> int:
+    seen = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    return len(seen) or os.cpu_count() or 1
 
 
 def _flag(flag: str) -> None:

@@ -39,7 +39,7 @@ class DQN:
     overlap: bool = False
     """Hosted: act while the learner works, with weights that are one call old. A slightly
     different algorithm, and faster on two cores."""
-    overlap_events: int = 4
+    overlap_events: int = 8
     """With overlap: events in a call. They are the same events, one after the other; only the
     weights that act are older."""
 

@@ -1,0 +1,83 @@
+"""x @ weight in JAX, faster on the CPU than XLA's where the factors are small.
+
+Programs for the CPU call the compiled `numba_product`; others, and products of other sizes, are
+XLA's. Imports JAX, and Numba's part on the first call that needs it. Tests:
+`tests/arrays/test_jax_product.py`.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+LEAST, MOST = 2**17, 2**21  # multiplications of a product that is ours: one core is enough for it
+
+
+def product(x: jax.Array, weight: jax.Array) -> jax.Array:
+    """x [..., k] @ weight [k, n]."""
+    flat: Any = _product(False, x.reshape(-1, x.shape[-1]), weight)
+    return flat.reshape(*x.shape[:-1], weight.shape[-1])
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _product(turned: bool, a: jax.Array, b: jax.Array) -> jax.Array:
+    """a @ b, or aᵀ @ b."""
+    if _is_ours(turned, a, b):
+        return lax.platform_dependent(
+            a, b, cpu=partial(_call, turned), default=partial(_xla, turned)
+        )
+    if turned:
+        return lax.platform_dependent(a, b, cpu=_apart, default=partial(_xla, True))
+    return a @ b
+
+
+def _forward(turned, a, b):
+    return _product(turned, a, b), (a, b)
+
+
+def _backward(turned, factors, g):
+    a, b = factors
+    if turned:
+        return _product(False, b, g.T), _product(False, a, g)
+    return g @ b.T, _product(True, a, g)
+
+
+_product.defvjp(_forward, _backward)
+
+
+def _xla(turned: bool, a: jax.Array, b: jax.Array) -> jax.Array:
+    return (a.T if turned else a) @ b
+
+
+def _apart(a: jax.Array, b: jax.Array) -> jax.Array:
+    """aᵀ @ b by XLA on the CPU.
+
+    It hands a product with a transposed factor to a slower routine; so the factor is transposed
+    first, apart from the product. A narrow b is cheaper to transpose.
+    """
+    apart = lax.optimization_barrier
+    return apart(apart(b.T) @ a).T if b.shape[1] <= 8 else apart(a.T) @ b
+
+
+def _is_ours(turned: bool, a: jax.Array, b: jax.Array) -> bool:
+    rows, columns = a.shape[1] if turned else a.shape[0], b.shape[1]
+    if not LEAST <= math.prod(b.shape) * rows <= MOST:
+        return False
+    # Nothing is compiled for a CPU that is there beside an accelerator.
+    if a.dtype != jnp.float32 or b.dtype != jnp.float32 or jax.default_backend() != "cpu":
+        return False
+    from loopless.arrays.jax_native_product import fits
+
+    return fits(rows, columns)
+
+
+def _call(turned: bool, a: jax.Array, b: jax.Array) -> jax.Array:
+    from loopless.arrays.jax_native_product import NAME
+
+    result = jax.ShapeDtypeStruct((a.shape[1] if turned else a.shape[0], b.shape[1]), a.dtype)
+    call = jax.ffi.ffi_call(NAME, result, vmap_method="broadcast_all")
+    return call(a, b, turned=np.array([turned], np.int64))
