@@ -66,11 +66,19 @@ def test_leading_axes_are_rows():
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "n"), [(ROWS - 1, 600, 64), (64, 600, COLUMNS - 1), (16, 16, 64), (256, 256, 256)]
+    ("m", "k", "n"), [(ROWS - 1, 600, 64), (64, 600, COLUMNS - 1), (16, 16, 64), (256, 257, 256)]
 )
 def test_other_sizes_are_left_to_xla(m, k, n):
     a, b = factors(m, k, n)
     assert calls(product, a, b) == 0
+    near(product(a, b), a, b)
+
+
+@pytest.mark.parametrize(("cores", "ours"), [(1, 1), (2, 0)])
+def test_large_ones_are_left_to_xla_where_it_has_several_cores(monkeypatch, cores, ours):
+    monkeypatch.setattr(jax_product, "cores", lambda: cores)
+    a, b = factors(150, 256, 130 + cores)  # of shapes for which nothing is traced yet
+    assert calls(product, a, b) == ours
     near(product(a, b), a, b)
 
 

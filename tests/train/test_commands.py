@@ -1,12 +1,14 @@
 """`loopless train` and `loopless resume` on a tiny run, and what they refuse."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from run_results import TINY, checkpoint_files, command, events, flags, rows
 from loopless.envs.chain import Chain
 from loopless.runs import config as configs
 from loopless.runs.checkpoint import Checkpoints
+from loopless.train import commands as training
 from loopless.train.dqn_config import DQN
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "commands")
@@ -266,3 +269,28 @@ def test_training_one_agent_loads_neither_torch_nor_another_trainer(name):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("False False []\n", "")
+
+
+@pytest.mark.parametrize(("overlap", "threads"), [(True, "3"), (False, None)])
+def test_an_overlapped_learner_leaves_a_core_to_its_caller(monkeypatch, overlap, threads):
+    told = {}
+    monkeypatch.setattr(jax.config, "update", told.__setitem__)
+    monkeypatch.setattr(training, "cores", lambda: 4)
+    monkeypatch.setattr(os, "environ", {"XLA_FLAGS": "--xla_cpu_use_onednn=false"})
+    training.prepare(DQN(mode="hosted", overlap=overlap))
+    training.prepare(DQN(mode="hosted", overlap=overlap))
+    assert told == {"jax_cpu_enable_async_dispatch": overlap}
+    assert os.environ.get("PJRT_NPROC") == threads
+    words = os.environ["XLA_FLAGS"].split()
+    assert words[0] == "--xla_cpu_use_onednn=false"
+    assert len(words) == len({word.split("=")[0] for word in words}) == 3
+
+
+def test_what_the_user_told_jax_is_kept(monkeypatch):
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    own = {"XLA_FLAGS": "--xla_backend_extra_options=some=1", "PJRT_NPROC": "7"}
+    monkeypatch.setattr(os, "environ", dict(own))
+    training.prepare(DQN(mode="hosted", overlap=True))
+    assert os.environ["PJRT_NPROC"] == "7"
+    assert os.environ["XLA_FLAGS"].startswith(own["XLA_FLAGS"])
+    assert os.environ["XLA_FLAGS"].count("extra_options") == 1

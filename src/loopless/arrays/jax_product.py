@@ -14,7 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-LEAST, MOST = 2**17, 2**21  # multiplications of a product that is ours: one core is enough for it
+from loopless.arrays.cores import cores
+
+LEAST, MOST = 2**17, 2**24  # multiplications of a product that is ours
+SHARED = 2**21  # where there are several cores: above this XLA's is faster, with all of them
 
 
 def product(x: jax.Array, weight: jax.Array) -> jax.Array:
@@ -60,12 +63,13 @@ def _apart(a: jax.Array, b: jax.Array) -> jax.Array:
     first, apart from the product. A narrow b is cheaper to transpose.
     """
     apart = lax.optimization_barrier
-    return apart(apart(b.T) @ a).T if b.shape[1] <= 8 else apart(a.T) @ b
+    return apart(apart(b.T) @ a).T if b.shape[1] < 32 else apart(a.T) @ b
 
 
 def _is_ours(turned: bool, a: jax.Array, b: jax.Array) -> bool:
     rows, columns = a.shape[1] if turned else a.shape[0], b.shape[1]
-    if not LEAST <= math.prod(b.shape) * rows <= MOST:
+    most = SHARED if cores() > 1 else MOST
+    if not LEAST <= math.prod(b.shape) * rows <= most:
         return False
     # Nothing is compiled for a CPU that is there beside an accelerator.
     if a.dtype != jnp.float32 or b.dtype != jnp.float32 or jax.default_backend() != "cpu":

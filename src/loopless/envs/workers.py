@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from loopless.arrays.cores import cores
 from loopless.envs.blocks import Block
 from loopless.envs.gym_ids import Recipe
 from loopless.envs.loops import EnvLoop
@@ -136,13 +137,6 @@ class Workers:
     def _where(self, k: int) -> str:
         first, last = self._shares[k]
         return f"envs: {self._name}, environments {first} to {last - 1}"
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _stop(sockets: list[Connection], processes: list[subprocess.Popen]) -> None:

@@ -114,7 +114,9 @@ class Algorithm:
             learner.weights, learner.multipliers, table, drawn
         )
         norm = jnp.sqrt(jnp.dot(gradient, gradient))
-        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        errors = self._errors(parts, all_features, law)
+        # All that reads the weights comes before this, so that the new ones can take their place.
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(errors).all()
         failed = learner.failed | (~finite if config.on_nan == "stop" else False)
         sound = finite & ~failed
         weights, moments = self.optimizer.step(
@@ -128,7 +130,7 @@ class Algorithm:
                 integral_gain=config.integral_gain, integral_decay=config.integral_decay,
                 dual_limit=config.dual_limit, barrier_limit=config.barrier_limit,
             )  # fmt: skip
-        errors = self._averaged(learner, learner.errors, self._errors(parts, all_features, law))
+        errors = self._averaged(learner, learner.errors, errors)
         energies = self._averaged(learner, learner.energies, energies)
         multipliers, errors, energies = jax.tree.map(
             partial(jnp.where, sound),

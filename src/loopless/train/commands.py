@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from loopless.arrays.cores import cores
 from loopless.runs import config as configs
 from loopless.runs.failures import BadConfig, Failure
 from loopless.runs.folder import RunFolder
@@ -237,15 +238,10 @@ def prepare(config: Any) -> None:
     _flag("--xla_cpu_enable_concurrency_optimized_scheduler=false")
     _flag(f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={SMALL_LOOP}")
     if overlap:
-        os.environ.setdefault("PJRT_NPROC", str(max(1, _cores() - 1)))
+        os.environ.setdefault("PJRT_NPROC", str(max(1, cores() - 1)))
     import jax
 
     jax.config.update("jax_cpu_enable_async_dispatch", overlap)
-
-
-def _cores() -> int:
-    seen = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
-    return len(seen) or os.cpu_count() or 1
 
 
 def _flag(flag: str) -> None:

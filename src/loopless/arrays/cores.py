@@ -1,0 +1,13 @@
+"""How many cores there are for this process. Imports nothing.
+
+Tests: `tests/envs/test_workers.py`, `tests/train/test_commands.py`.
+"""
+
+import os
+
+
+def cores() -> int:
+    """Those that this process may run on; where the system does not tell, all of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
