@@ -64,6 +64,12 @@ def walks():
     return SMALL.world, *collect_rows(SMALL.world, envs=40, steps=21, limit=7)
 
 
+def test_products_that_a_program_calls_are_counted():
+    wide = replace(SMALL, hidden=(64, 64))
+    layer = 2e-6 * wide.world.states * 64 * 64
+    assert operations.of_ours(wide) > 3 * layer  # forwards, and both gradients
+
+
 def test_every_section_is_measured_and_all_forms_learn_the_same(result):
     assert {row.section for row in result.measurements} == set(layout.TITLES)
     assert {(row.status, row.reason) for row in result.measurements} == {("ok", "")}
