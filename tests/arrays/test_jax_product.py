@@ -1,5 +1,8 @@
 """The product of small matrices: NumPy's in float64, and the programs that it becomes part of."""
 
+import os
+import subprocess
+import sys
 from functools import partial
 
 import jax
@@ -12,6 +15,7 @@ from loopless.arrays import jax_product
 from loopless.arrays.jax_native_product import NAME
 from loopless.arrays.jax_product import product
 from loopless.arrays.numba_product import COLUMNS, ROWS
+from loopless.train.commands import SMALL_LOOP
 
 SHAPES = [  # m, k, n
     (128, 120, 84),
@@ -118,7 +122,8 @@ def test_gradients_of_all_orders_are_those_of_a_plain_product():
         found = jax.jit(jax.grad(partial(of, product), (0, 1)))(a, b)
         want = jax.grad(partial(of, jnp.matmul), (0, 1))(a.astype(float), b.astype(float))
         for one, other in zip(found, want, strict=True):
-            np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * abs(other).max())
+            few = 16 * 2.0**-24 * abs(other).max()  # roundings of float32
+            np.testing.assert_allclose(one, other, rtol=0, atol=few)
 
 
 def test_a_gradient_of_the_weight_is_one_call():
@@ -142,8 +147,22 @@ def test_what_is_not_finite_stays_in_its_row():
     np.testing.assert_array_equal(np.delete(found, 40, 0), np.delete(product(a, b), 40, 0))
 
 
-def test_inside_a_small_loop_it_is_the_same():
-    a, b = factors(64, 64, 64)
-    found = jax.jit(lambda a: jax.lax.scan(lambda x, _: (product(x, b) / 8, None), a, None, 3)[0])
-    want = exact(exact(exact(a, b) / 8, b) / 8, b) / 8
-    np.testing.assert_allclose(found(a), want, rtol=0, atol=1e-4)
+LOOP = """
+import jax, numpy as np
+from loopless.arrays.jax_product import product
+
+a, b = (np.random.default_rng(i).normal(size=(64, 64)).astype("f") for i in range(2))
+loop = jax.jit(lambda a: jax.lax.scan(lambda x, _: (product(x, b) / 8, None), a, None, 3)[0])
+text = loop.lower(a).compile().as_text()
+steps = product(product(product(a, b) / 8, b) / 8, b) / 8
+print("while(" in text, "loopless_product" in text, np.array_equal(loop(a), steps))
+"""
+
+
+def test_inside_a_loop_that_is_one_function_it_is_the_same():
+    flag = f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={SMALL_LOOP}"
+    done = subprocess.run(
+        [sys.executable, "-c", LOOP], env=os.environ | {"XLA_FLAGS": flag},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("True True True\n", "")

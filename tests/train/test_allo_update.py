@@ -173,6 +173,28 @@ def test_what_is_not_finite_leaves_everything_as_it_was():
     jax.tree.map(np.testing.assert_array_equal, still, same)
 
 
+def test_so_do_errors_that_are_not_finite():
+    case = Case(tiny(encode="states"))
+    before, far = case.learner(), np.asarray(case.table, np.float64)
+    drawn = Drawn(*jnp.zeros((3, 16), jnp.int32))
+    far[-1] = 1e200  # a state that was not drawn: its features are finite, their products are not
+    update = quick(case.algorithm.update)
+    sound, _ = update(before, far, drawn, jnp.int32(0))  # which asks for no errors of all states
+    assert not sound.failed
+    after, _ = update(before, far, drawn, jnp.int32(0), case.data.law)
+    same = before._replace(failed=np.bool_(True), skipped=np.int32(1))
+    jax.tree.map(np.testing.assert_array_equal, after, same)
+
+
+def test_no_step_copies_the_weights():
+    case = Case(tiny(encode="states", hidden=(64, 64)))
+    learner, table = case.learner(), jnp.asarray(case.table)
+    chunk = jax.jit(case.algorithm.chunk)
+    text = chunk.lower(learner, table, case.data, case.key, 0, np.int32(9)).compile().as_text()
+    inside, size = text[: text.index("ENTRY")].splitlines(), learner.weights.size
+    assert not [line for line in inside if f"f64[{size}]" in line and " copy(" in line]
+
+
 def test_shuffled_outputs_are_the_same_in_another_order():
     case = Case(tiny())
     learner = case.learner()

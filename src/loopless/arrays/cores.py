@@ -1,7 +1,4 @@
-"""How many cores there are for this process. Imports nothing.
-
-Tests: `tests/envs/test_workers.py`, `tests/train/test_commands.py`.
-"""
+"""How many cores this process has. Imports nothing. Tests: `tests/arrays/test_cores.py`."""
 
 import os
 

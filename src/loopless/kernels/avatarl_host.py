@@ -49,8 +49,8 @@ def loss(
     wanted = vocabulary.is_wanted(library, student)
     out = outputs.empty((gold.size, z.shape[-1] if wanted else 0), z.dtype)
     fields = flat(gold, _INTEGER), told, table, sheet
-    form = numbers.critic_weight is None, k, z.shape[-1]
-    wrong = numpy_vocabulary.both(_kernel(gold.size, variant, *form), z, critic, fields, out, wide)
+    kernel = _kernel(gold.size, variant, numbers.critic_weight is None, k, z.shape[-1])
+    wrong = numpy_vocabulary.both(kernel, z, critic, fields, out, wide)
     if max(wrong) >= 0:
         side = 0 if wrong[0] >= 0 else 1
         raise (refusals.student, refusals.critic)[side](np.unravel_index(wrong[side], shape))

@@ -27,12 +27,12 @@ from loopless.kernels.avatarl_tiles import tiles
 from loopless.kernels.avatarl_whole import whole
 
 
-def loss(variant: str, k: int, by_arrays: Callable, student, critic, gold, *fields) -> Any:
+def loss(variant: str, k: int, by_arrays: Callable, student, critic, *fields) -> Any:
     """The mean loss with its gradient by `student`, and the statistics.
 
     Elsewhere than on the CPU, and for logits that the kernel does not read, `by_arrays`.
     """
-    fields = student, critic, gold, *fields
+    fields = student, critic, *fields
     # Nothing is compiled for a CPU that is there beside an accelerator.
     is_ours = jax.default_backend() == "cpu" and student.dtype == critic.dtype
     if not (is_ours and _is_here(_name(student))):
