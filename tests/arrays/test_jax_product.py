@@ -14,7 +14,7 @@ from jax import export
 from loopless.arrays import jax_product
 from loopless.arrays.jax_native_product import NAME
 from loopless.arrays.jax_product import product
-from loopless.arrays.numba_product import COLUMNS, ROWS
+from loopless.arrays.numba_product import COLUMNS, LANES, ROWS
 from loopless.train.commands import SMALL_LOOP
 
 SHAPES = [  # m, k, n
@@ -55,11 +55,21 @@ def test_values_are_those_of_numpy(m, k, n):
 
 
 @pytest.mark.parametrize(("m", "k", "n"), SHAPES)
-def test_so_are_those_of_a_turned_factor(m, k, n):
+def test_so_are_those_of_a_turned_first_factor(m, k, n):
     a, b = factors(m, k, n)
-    turned = partial(jax_product._product, True)
+    turned = partial(jax_product._product, (True, False))
     assert calls(turned, a.T, b) == 1
     near(turned(a.T, b), a, b)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [*SHAPES, (300, LANES, COLUMNS), (300, LANES + 3, 70)])
+def test_so_are_those_of_a_turned_second_factor(m, k, n):
+    a, b = factors(m, k, n)
+    turned = partial(jax_product._product, (False, True))
+    assert calls(turned, a, b.T) == (k >= LANES)
+    near(turned(a, b.T), a, b)
+    if k >= LANES:  # all are the same sums, in the same order
+        np.testing.assert_array_equal(turned(a, b.T), product(a, b))
 
 
 def test_leading_axes_are_rows():
@@ -126,9 +136,11 @@ def test_gradients_of_all_orders_are_those_of_a_plain_product():
             np.testing.assert_allclose(one, other, rtol=0, atol=few)
 
 
-def test_a_gradient_of_the_weight_is_one_call():
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_gradient_is_one_call(which):
     a, b = factors(64, 80, 72)
-    assert calls(jax.grad(lambda b: product(a, b).sum()), b) == 1  # its value is not needed
+    gradient = jax.grad(lambda a, b: product(a, b).sum(), which)
+    assert calls(gradient, a, b) == 1  # its value is not needed
 
 
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])

@@ -67,27 +67,48 @@ def test_no_text_is_cut_or_covered(run, name):
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
-def shown(axes):
-    return np.ma.filled(axes.images[0].get_array().astype(float), np.nan)
+def shown(image):
+    return np.ma.filled(image.get_array().astype(float), np.nan)
 
 
 def test_learned_and_true_vectors_share_a_sign_and_a_scale_and_walls_are_apart(rooms):
     figure = drawn(rooms, "eigenvectors")
     last = snapshots.history(rooms.folder)[-1]
-    panels = np.array(figure.axes).reshape(4, 4)
+    (sheet,) = figure.axes
     for at in range(7):
-        above, below = panels[2 * (at // 4) : 2 * (at // 4) + 2, at % 4]
-        assert above.images[0].get_clim() == below.images[0].get_clim()
+        above, below = sheet.images[2 * at : 2 * at + 2]
+        assert above.get_clim() == below.get_clim()
         np.testing.assert_array_equal(np.isnan(shown(above)), last["walls"])
         free = ~last["walls"]
         cosine = np.corrcoef(shown(above)[free], shown(below)[free])[0, 1] if at else 1.0
         assert cosine > 0.9
         truth = last["truth"][:, at]
         np.testing.assert_allclose(shown(below)[free], truth, atol=1e-5)
-        title = above.get_title()
+        title = sheet.texts[at].get_text()
         assert title.startswith(f"{at + 1} ")
         assert f"{last['similarities'][0, at]:.4f}" in title
         assert f"({last['kernel_eigenvalues'][at]:.4f})" in title
+
+
+@pytest.mark.parametrize("without", [(), NO_TRUTH])
+@pytest.mark.parametrize("grid", ["GridRoom-4", "GridRoom-1", "GridCorridor-12"])
+def test_cells_are_squares_and_each_panel_is_below_its_caption(tmp_path, grid, without):
+    run = made_up_snapshots.write(tmp_path / "run", grid=grid, d=7, without=without)
+    figure = drawn(run, "eigenvectors")
+    (sheet,) = figure.axes
+    boxes = [image.get_window_extent() for image in sheet.images]
+    assert len(boxes) == 7 * (1 if without else 2)
+    rows, columns = sheet.images[0].get_array().shape
+    for box in boxes:
+        assert box.width / columns == pytest.approx(box.height / rows)
+        assert figure.bbox.x0 <= box.x0 <= box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 <= box.y1 <= figure.bbox.y1
+    captions = [text.get_window_extent() for text in sheet.texts]
+    assert not [pair for pair in combinations(boxes + captions, 2) if pair[0].overlaps(pair[1])]
+    for caption, first in zip(captions, boxes[:: len(boxes) // 7], strict=True):
+        middle = (caption.x0 + caption.x1) / 2
+        assert middle == pytest.approx((first.x0 + first.x1) / 2, abs=1)
+        assert 0 < caption.y0 - first.y1 < 20
 
 
 def test_of_an_eigenspace_the_basis_nearest_to_what_was_learned_is_shown(tmp_path):
@@ -144,7 +165,7 @@ def test_duals_are_drawn_as_the_eigenvalues_of_their_scale(tmp_path, scale, fact
 
 
 def test_visits_are_shares_of_all_observations(rooms):
-    image = shown(drawn(rooms, "visits").axes[0])
+    image = shown(drawn(rooms, "visits").axes[0].images[0])
     assert np.nansum(image) == pytest.approx(1)
 
 

@@ -20,22 +20,24 @@ LEAST, MOST = 2**17, 2**24  # multiplications of a product that is ours
 SHARED = 2**21  # where there are several cores: above this XLA's is faster, with all of them
 
 
+Turned = tuple[bool, bool]  # whether a factor is transposed: the first, the second; never both
+
+
 def product(x: jax.Array, weight: jax.Array) -> jax.Array:
     """x [..., k] @ weight [k, n]."""
-    flat: Any = _product(False, x.reshape(-1, x.shape[-1]), weight)
+    flat: Any = _product((False, False), x.reshape(-1, x.shape[-1]), weight)
     return flat.reshape(*x.shape[:-1], weight.shape[-1])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _product(turned: bool, a: jax.Array, b: jax.Array) -> jax.Array:
-    """a @ b, or aᵀ @ b."""
+def _product(turned: Turned, a: jax.Array, b: jax.Array) -> jax.Array:
+    """a @ b, aᵀ @ b or a @ bᵀ."""
+    xla = partial(_xla, turned)
     if _is_ours(turned, a, b):
-        return lax.platform_dependent(
-            a, b, cpu=partial(_call, turned), default=partial(_xla, turned)
-        )
-    if turned:
-        return lax.platform_dependent(a, b, cpu=_apart, default=partial(_xla, True))
-    return a @ b
+        return lax.platform_dependent(a, b, cpu=partial(_call, turned), default=xla)
+    if turned[0]:
+        return lax.platform_dependent(a, b, cpu=_apart, default=xla)
+    return xla(a, b)
 
 
 def _forward(turned, a, b):
@@ -44,16 +46,19 @@ def _forward(turned, a, b):
 
 def _backward(turned, factors, g):
     a, b = factors
-    if turned:
-        return _product(False, b, g.T), _product(False, a, g)
-    return g @ b.T, _product(True, a, g)
+    plain, first, second = (False, False), (True, False), (False, True)
+    if turned == first:
+        return _product(second, b, g), _product(plain, a, g)
+    if turned == second:
+        return _product(plain, g, b), _product(first, g, a)
+    return _product(second, g, b), _product(first, a, g)
 
 
 _product.defvjp(_forward, _backward)
 
 
-def _xla(turned: bool, a: jax.Array, b: jax.Array) -> jax.Array:
-    return (a.T if turned else a) @ b
+def _xla(turned: Turned, a: jax.Array, b: jax.Array) -> jax.Array:
+    return (a.T if turned[0] else a) @ (b.T if turned[1] else b)
 
 
 def _apart(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -66,22 +71,27 @@ def _apart(a: jax.Array, b: jax.Array) -> jax.Array:
     return apart(apart(b.T) @ a).T if b.shape[1] < 32 else apart(a.T) @ b
 
 
-def _is_ours(turned: bool, a: jax.Array, b: jax.Array) -> bool:
-    rows, columns = a.shape[1] if turned else a.shape[0], b.shape[1]
-    most = SHARED if cores() > 1 else MOST
-    if not LEAST <= math.prod(b.shape) * rows <= most:
+def _sizes(turned: Turned, a: Any, b: Any) -> tuple[int, int, int]:
+    """Rows of the result, how much is summed, columns of the result."""
+    return a.shape[turned[0]], b.shape[turned[1]], b.shape[1 - turned[1]]
+
+
+def _is_ours(turned: Turned, a: jax.Array, b: jax.Array) -> bool:
+    sizes = _sizes(turned, a, b)
+    if not LEAST <= math.prod(sizes) <= (SHARED if cores() > 1 else MOST):
         return False
     # Nothing is compiled for a CPU that is there beside an accelerator.
     if a.dtype != jnp.float32 or b.dtype != jnp.float32 or jax.default_backend() != "cpu":
         return False
     from loopless.arrays.jax_native_product import fits
 
-    return fits(rows, columns)
+    return fits(*sizes, turned)
 
 
-def _call(turned: bool, a: jax.Array, b: jax.Array) -> jax.Array:
+def _call(turned: Turned, a: jax.Array, b: jax.Array) -> jax.Array:
     from loopless.arrays.jax_native_product import NAME
 
-    result = jax.ShapeDtypeStruct((a.shape[1] if turned else a.shape[0], b.shape[1]), a.dtype)
+    rows, _, columns = _sizes(turned, a, b)
+    result = jax.ShapeDtypeStruct((rows, columns), a.dtype)
     call = jax.ffi.ffi_call(NAME, result, vmap_method="broadcast_all")
-    return call(a, b, turned=np.array([turned], np.int64))
+    return call(a, b, turned=np.array(turned, np.int64))

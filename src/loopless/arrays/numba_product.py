@@ -9,7 +9,10 @@ by `jax_product`. Loop twin: `a @ b` of NumPy in `tests/arrays/test_jax_product.
 # Numba's decorators change what a function's signature means:
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportIndexIssue=false
 
+from functools import partial
+
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -28,6 +31,7 @@ def _registers() -> tuple[int, int]:
 
 LANES, ROWS = _registers()
 COLUMNS = 2 * LANES
+_WIDE, _MANY, _PLACE = ir.VectorType(ir.FloatType(), LANES), ir.IntType(64), ir.IntType(32)
 
 
 @jit()
@@ -37,12 +41,32 @@ def product(a, row, column, b, out):
     m must be ROWS at least, and n COLUMNS. The last tiles begin early enough to fit, and so do some
     of it again.
     """
-    m, n = out.shape
+    for j in range(0, out.shape[1], COLUMNS):
+        left = min(j, out.shape[1] - COLUMNS)
+        _tiles(a, row, column, b, left, out, left)
+
+
+@jit()
+def product_with_turned(a, row, column, b, out):
+    """The same with b[j, p], for b [n, k]; k must be LANES at least."""
+    n, depth = b.shape
+    turned = np.empty((depth, COLUMNS), np.float32)
     for j in range(0, n, COLUMNS):
         left = min(j, n - COLUMNS)
-        for i in range(0, m, ROWS):
-            top = min(i, m - ROWS)
-            _tile(a, top * row, row, column, b, left, out, top * n + left)
+        for p in range(0, depth, LANES):
+            top = min(p, depth - LANES)
+            for c in range(0, COLUMNS, LANES):
+                _turn(b, (left + c) * depth + top, turned, top * COLUMNS + c)
+        _tiles(a, row, column, turned, 0, out, left)
+
+
+@jit()
+def _tiles(a, row, column, b, first, out, left):
+    """COLUMNS of `out` from `left` on, by those of b from `first` on."""
+    m, n = out.shape
+    for i in range(0, m, ROWS):
+        top = min(i, m - ROWS)
+        _tile(a, top * row, row, column, b, first, out, top * n + left)
 
 
 @intrinsic
@@ -51,45 +75,80 @@ def _tile(typing, a, first, row, column, b, left, out, corner):
 
     def generate(context, builder, signature, arguments):
         _, first, row, column, _, left, _, corner = arguments
-        wide, many = ir.VectorType(ir.FloatType(), LANES), ir.IntType(64)
-        kept, place = ir.Constant(wide, ir.Undefined), ir.IntType(32)
-        same = ir.Constant(ir.VectorType(place, LANES), [0] * LANES)
-
-        def array(number):
-            return context.make_array(signature.args[number])(context, builder, arguments[number])
-
-        def vector(start, number):
-            there = builder.gep(start, [ir.Constant(many, number * LANES)])
-            return builder.bitcast(there, wide.as_pointer())
-
-        def scaled(start, stride, number):
-            return builder.gep(start, [builder.mul(stride, ir.Constant(many, number))])
-
-        from_a, from_b, into = array(0), array(4), array(6)
-        depth, n = cgutils.unpack_tuple(builder, from_b.shape)
-        sums = [[cgutils.alloca_once(builder, wide) for _ in range(2)] for _ in range(ROWS)]
+        kept = ir.Constant(_WIDE, ir.Undefined)
+        array = partial(_array, context, builder, signature, arguments)
+        (from_a, _), (from_b, (depth, width)), (into, (_, n)) = array(0), array(4), array(6)
+        sums = [[cgutils.alloca_once(builder, _WIDE) for _ in range(2)] for _ in range(ROWS)]
         for pair in sums:
             for one in pair:
-                builder.store(ir.Constant(wide, [0.0] * LANES), one)
-        start = builder.gep(from_a.data, [first])
-        rows = [scaled(start, row, i) for i in range(ROWS)]
-        with cgutils.for_range(builder, depth, intp=many) as loop:
-            line = builder.gep(from_b.data, [builder.add(builder.mul(loop.index, n), left)])
-            loaded = [builder.load(vector(line, number), align=4) for number in range(2)]
+                builder.store(ir.Constant(_WIDE, [0.0] * LANES), one)
+        start = builder.gep(from_a, [first])
+        rows = [_line(builder, start, row, i) for i in range(ROWS)]
+        with cgutils.for_range(builder, depth, intp=_MANY) as loop:
+            line = builder.gep(from_b, [builder.add(builder.mul(loop.index, width), left)])
+            loaded = [builder.load(_vector(builder, line, i), align=4) for i in range(2)]
             along = builder.mul(loop.index, column)
             for i in range(ROWS):
                 x = builder.load(builder.gep(rows[i], [along]))
-                x = builder.insert_element(kept, x, ir.Constant(place, 0))
-                x = builder.shuffle_vector(x, kept, same)
+                x = builder.insert_element(kept, x, ir.Constant(_PLACE, 0))
+                x = builder.shuffle_vector(x, kept, _places([0] * LANES))
                 for one, y in zip(sums[i], loaded, strict=True):
                     more = builder.fmul(x, y, flags=("contract",))
                     more = builder.fadd(more, builder.load(one), flags=("contract",))
                     builder.store(more, one)
-        start = builder.gep(into.data, [corner])
+        start = builder.gep(into, [corner])
         for i in range(ROWS):
+            line = _line(builder, start, n, i)
             for number, one in enumerate(sums[i]):
-                builder.store(builder.load(one), vector(scaled(start, n, i), number), align=4)
+                builder.store(builder.load(one), _vector(builder, line, number), align=4)
         return context.get_dummy_value()
 
     numbers = types.int64, types.int64, types.int64
     return types.void(a, *numbers, b, types.int64, out, types.int64), generate
+
+
+@intrinsic
+def _turn(typing, b, first, out, corner):
+    """A square of LANES rows and columns of b, turned: place (i, j) of it to place (j, i)."""
+
+    def generate(context, builder, signature, arguments):
+        _, first, _, corner = arguments
+        array = partial(_array, context, builder, signature, arguments)
+        (from_b, (_, width)), (into, (_, n)) = array(0), array(2)
+        start, half = builder.gep(from_b, [first]), LANES // 2
+        lines = [_vector(builder, _line(builder, start, width, i)) for i in range(LANES)]
+        rows = [builder.load(line, align=4) for line in lines]
+        pairs = [number for i in range(LANES) for number in (i, i + LANES)]
+        parts = _places(pairs[:LANES]), _places(pairs[LANES:])
+        # A row dealt out with the one half the square below it, as often as halves can be halved.
+        for _ in range(LANES.bit_length() - 1):
+            dealt = zip(rows[:half], rows[half:], strict=True)
+            rows = [builder.shuffle_vector(*two, part) for two in dealt for part in parts]
+        start = builder.gep(into, [corner])
+        for i, row in enumerate(rows):
+            builder.store(row, _vector(builder, _line(builder, start, n, i)), align=4)
+        return context.get_dummy_value()
+
+    return types.void(b, types.int64, out, types.int64), generate
+
+
+def _array(context, builder, signature, arguments, number):
+    """The memory of an argument, and its shape."""
+    found = context.make_array(signature.args[number])(context, builder, arguments[number])
+    return found.data, cgutils.unpack_tuple(builder, found.shape)
+
+
+def _line(builder, start, stride, number):
+    """The place that many strides after `start`."""
+    return builder.gep(start, [builder.mul(stride, ir.Constant(_MANY, number))])
+
+
+def _places(numbers):
+    """Which numbers of one or two vectors make a new one."""
+    return ir.Constant(ir.VectorType(_PLACE, LANES), numbers)
+
+
+def _vector(builder, start, number=0):
+    """The place of a vector, that many vectors after `start`."""
+    there = builder.gep(start, [ir.Constant(_MANY, number * LANES)])
+    return builder.bitcast(there, _WIDE.as_pointer())

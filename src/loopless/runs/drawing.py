@@ -2,9 +2,9 @@
 
 It reads requests from a pipe, each a line of JSON, reads what is new in the run's log, and redraws
 the pictures asked for, each once however often it was asked for. It rests four times as long as it
-draws, lives in a session of its own, where Ctrl-C does not reach it, and ends when the pipe closes
-or the trainer is gone, after a last drawing. The only process of a run that imports matplotlib.
-Tests: `tests/runs/test_renderer.py`.
+draws, and longer where training has no other core. It lives in a session of its own, where Ctrl-C
+does not reach it, and ends when the pipe closes or the trainer is gone, after a last drawing. The
+only process of a run that imports matplotlib. Tests: `tests/runs/test_renderer.py`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from loopless.arrays.cores import cores
 from loopless.runs import durable, plots
 from loopless.runs.follow import Log
 from loopless.runs.tensorboard import EventFiles
 
 REST = 4.0  # seconds without drawing for each second with it
+REST_ON_ONE_CORE = 19.0  # where each second is one that training waits
 NICE = 10  # training comes first
 PATIENCE_S = 1.0  # between looks whether the trainer still lives
 
@@ -125,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         inbox.ended = True
 
     signal.signal(signal.SIGTERM, finish)
-    rested = 0.0
+    rested, rest = 0.0, REST if cores() > 1 else REST_ON_ONE_CORE
     while not inbox.ended:
         waiting = rested - monotonic() if inbox.wanted else PATIENCE_S
         inbox.listen(min(max(waiting, 0.0), PATIENCE_S))
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wanted, inbox.wanted = inbox.wanted, {}
             began = monotonic()
             drawing.draw(wanted, inbox.snapshots)
-            rested = monotonic() + REST * (monotonic() - began)
+            rested = monotonic() + rest * (monotonic() - began)
     drawing.draw(drawing.everything, inbox.snapshots)  # the end of the run, however it ended
     return 1 if drawing.failed else 0
 

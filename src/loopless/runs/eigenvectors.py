@@ -39,6 +39,7 @@ Snapshot = Mapping[str, np.ndarray]
 
 MOST = 18  # vectors in a picture
 ACROSS = 6  # of them side by side
+HEAD, CAPTION, GAP = 0.34, 0.42, 0.08  # inches
 WALL = "#B8B8B8"
 SIGNED = "RdBu_r"
 SHADES = "viridis"
@@ -90,31 +91,37 @@ def side_by_side(run: Run) -> Figure | None:
     if snapshot is None or "walls" not in snapshot:
         return None
     learned, truth = aligned(snapshot)
-    count, rows_each = learned.shape[1], 1 if truth is None else 2
+    count, vectors = learned.shape[1], np.stack([learned] if truth is None else [learned, truth])
     blocks = math.ceil(count / ACROSS)
     across = math.ceil(count / blocks)
     height, width = snapshot["walls"].shape
-    tall = 1.52 * min(max(height / width, 0.5), 2.0)
-    size = (max(1.55 * across, 6.5), 0.45 + blocks * (rows_each * tall + 0.42))
+    tall, wide = 1.52 * min(max(height / width, 0.5), 2.0), max(1.55, 6.5 / across)
+    block = CAPTION + len(vectors) * tall
+    size = (wide * across, HEAD + blocks * block)
     what = "Eigenvectors" if truth is None else "Eigenvectors: learned (above) and true (below)"
     figure = _titled(what, f"{run.name}, step {int(snapshot['step']):,}", size)
-    panels = figure.subplots(blocks * rows_each, across, squeeze=False)
-    for axes in panels.flat:
-        axes.set_axis_off()
+    figure.set_layout_engine("none")
+    # One sheet for all, measured in inches: axes for each panel would take four times as long.
+    sheet = figure.add_axes((0, 0, 1, 1))
+    cell = (tall - GAP) / height if height / width >= 0.5 else (1.55 - GAP) / width
+    colours = matplotlib.colormaps[SIGNED].with_extremes(bad=WALL)
+    style = {"fontsize": 8.5, "color": look.INK, "linespacing": 1.3, "ha": "center", "va": "bottom"}
     for at in range(count):
         row, column = divmod(at, across)
-        top = panels[row * rows_each, column]
-        pair = [learned[:, at]] if truth is None else [learned[:, at], truth[:, at]]
-        most = float(np.abs(pair).max())
-        for below, vector in enumerate(pair):
-            _cells(panels[row * rows_each + below, column], snapshot, vector, most)
-        top.set_title(_caption(snapshot, at), fontsize=8.5, color=look.INK, pad=4, linespacing=1.3)
+        middle, top = (column + 0.5) * wide, HEAD + row * block + CAPTION
+        sheet.text(middle, top - GAP / 2, _caption(snapshot, at), **style)
+        most = float(np.abs(vectors[:, :, at]).max())
+        for vector in vectors[:, :, at]:
+            half = cell * width / 2
+            sheet.imshow(
+                on_grid(snapshot, vector), colours, vmin=-most, vmax=most, aspect="auto",
+                extent=(middle - half, middle + half, top + cell * height, top),
+                interpolation="nearest",
+            )  # fmt: skip
+            top += tall
+    sheet.set(xlim=(0, size[0]), ylim=(size[1], 0))
+    sheet.set_axis_off()
     return figure
-
-
-def _cells(axes: Axes, snapshot: Snapshot, vector: np.ndarray, most: float) -> None:
-    colours = matplotlib.colormaps[SIGNED].with_extremes(bad=WALL)
-    axes.imshow(on_grid(snapshot, vector), colours, vmin=-most, vmax=most, interpolation="nearest")
 
 
 def _caption(snapshot: Snapshot, at: int) -> str:

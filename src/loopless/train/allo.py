@@ -113,7 +113,7 @@ class Algorithm:
         gradient, (loss, parts, energies, all_features) = jax.grad(self._loss, has_aux=True)(
             learner.weights, learner.multipliers, table, drawn
         )
-        norm = jnp.sqrt(jnp.dot(gradient, gradient))
+        norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(gradient)))
         errors = self._errors(parts, all_features, law)
         # All that reads the weights comes before this, so that the new ones can take their place.
         finite = jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(errors).all()
@@ -142,8 +142,9 @@ class Algorithm:
             weights, moments, multipliers, errors, energies, updates, skipped, failed
         ), Report(parts.graph, norm)
 
-    def _loss(self, weights: jax.Array, multipliers: Multipliers, table, drawn: Drawn) -> tuple:
-        config, encode = self.config, self.rebuild(weights)
+    def _loss(self, weights: Any, multipliers: Multipliers, table, drawn: Drawn) -> tuple:
+        config = self.config
+        encode = weights if isinstance(weights, QNetwork) else self.rebuild(weights)
         all_features = None
         if self.encodes_all:
             all_features = encode(table)
@@ -195,7 +196,8 @@ class Algorithm:
     ) -> tuple[Learner, Report]:
         """So many steps from number `first` on; the means of what they tell.
 
-        How many is an argument, so that chunks of all sizes are the same program.
+        How many is an argument, so that chunks of all sizes are the same program. Meanwhile the
+        weights are a network: large ones in one vector would be cut and joined at every step.
         """
 
         def one(i, state):
@@ -205,7 +207,9 @@ class Algorithm:
             return learner, jax.tree.map(jnp.add, total, report)
 
         nothing = Report(*jnp.zeros(2, self.dtype))
+        learner = _with_weights(self.rebuild, learner)
         learner, total = lax.fori_loop(0, steps, one, (learner, nothing))
+        learner = _with_weights(lambda net: as_vector(net)[0], learner)
         return learner, jax.tree.map(lambda x: x / jnp.asarray(steps, self.dtype), total)
 
     # --- between chunks ------------------------------------------------------------------------
@@ -239,10 +243,14 @@ class Algorithm:
             net = self.rebuild(vector)
             return as_vector(eqx.tree_at(last, net, [x[..., order] for x in last(net)]))[0]
 
-        moments = learner.moments._replace(
-            mu=reordered(learner.moments.mu), nu=reordered(learner.moments.nu)
-        )
-        return learner._replace(weights=reordered(learner.weights), moments=moments)
+        return _with_weights(reordered, learner)
+
+
+def _with_weights(changed: Callable[[Any], Any], learner: Learner) -> Learner:
+    """The learner with another form of its weights and their moments."""
+    moments = learner.moments
+    moments = moments._replace(mu=changed(moments.mu), nu=changed(moments.nu))
+    return learner._replace(weights=changed(learner.weights), moments=moments)
 
 
 def build(config: ALLO, sampler: Sampler, table: Any, dtype: str = "float32") -> Algorithm:
