@@ -10,6 +10,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Several agents of one program are spread over devices.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 os.environ.setdefault("TRITON_INTERPRET", "1")  # no GPU is needed to run the Triton kernel's logic
 # Tests run in several processes side by side; each library alone would take every core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -12,6 +12,7 @@ from loopless.bench.readme import update
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = {"README": README, "RESULTS": (ROOT / "benchmarks" / "RESULTS.md").read_text()}
 
@@ -36,6 +37,17 @@ def test_the_picture_is_that_of_the_committed_results():
 def test_every_committed_result_is_shown():
     shown = set(re.findall(r"<!-- bench:(\w+) -->", PAGES["RESULTS"]))
     assert shown == {path.stem for path in RESULTS.glob("*.json")}
+
+
+def test_every_committed_result_is_made_by_make_bench():
+    made = re.findall(r"bench (\w+) .*--json benchmarks/results/(\w+)\.json", MAKEFILE)
+    assert all(suite == name for suite, name in made)
+    assert {name for _, name in made} == {path.stem for path in RESULTS.glob("*.json")}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_text(page):
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]", PAGES[page])
 
 
 def example(word):

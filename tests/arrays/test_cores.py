@@ -1,8 +1,11 @@
-"""How many cores a process may use."""
+"""How many cores a process may use, and how many work together."""
 
 import os
 
-from loopless.arrays.cores import cores
+import pytest
+
+from loopless.arrays import cores as module
+from loopless.arrays.cores import cores, even_share, threads
 
 
 def test_cores_are_those_that_the_process_may_run_on(monkeypatch):
@@ -13,3 +16,20 @@ def test_cores_are_those_that_the_process_may_run_on(monkeypatch):
     assert cores() == 8
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert cores() == 1
+
+
+@pytest.mark.parametrize(("told", "expected"), [(None, 4), ("", 4), ("3", 3), ("0", 4), ("x", 4)])
+def test_xla_has_the_threads_that_it_was_told(monkeypatch, told, expected):
+    monkeypatch.setattr(module, "cores", lambda: 4)
+    monkeypatch.delenv("PJRT_NPROC", raising=False)
+    if told is not None:
+        monkeypatch.setenv("PJRT_NPROC", told)
+    assert threads() == expected
+
+
+@pytest.mark.parametrize(
+    ("agents", "there", "expected"),
+    [(1, 8, 1), (8, 1, 1), (8, 2, 2), (8, 3, 2), (5, 2, 1), (5, 8, 5), (6, 4, 3), (10, 8, 5)],
+)
+def test_cores_have_the_same_number_of_agents(agents, there, expected):
+    assert even_share(agents, there) == expected

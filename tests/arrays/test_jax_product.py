@@ -90,7 +90,7 @@ def test_other_sizes_are_left_to_xla(m, k, n):
 
 @pytest.mark.parametrize(("cores", "ours"), [(1, 1), (2, 0)])
 def test_large_ones_are_left_to_xla_where_it_has_several_cores(monkeypatch, cores, ours):
-    monkeypatch.setattr(jax_product, "cores", lambda: cores)
+    monkeypatch.setattr(jax_product, "threads", lambda: cores)
     a, b = factors(150, 256, 130 + cores)  # of shapes for which nothing is traced yet
     assert calls(product, a, b) == ours
     near(product(a, b), a, b)

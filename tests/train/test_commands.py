@@ -286,6 +286,17 @@ def test_an_overlapped_learner_leaves_a_core_to_its_caller(monkeypatch, overlap,
     assert len(words) == len({word.split("=")[0] for word in words}) == 3
 
 
+@pytest.mark.parametrize(("seeds", "devices"), [(8, "4"), (6, "3"), (1, None)])
+def test_agents_have_cores_of_their_own(monkeypatch, seeds, devices):
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    monkeypatch.setattr(training, "cores", lambda: 4)
+    monkeypatch.setattr(os, "environ", {})
+    training.prepare(DQN(mode="compiled", seeds=seeds))
+    asked = f"--xla_force_host_platform_device_count={devices}"
+    assert (asked in os.environ["XLA_FLAGS"].split()) == (devices is not None)
+    assert os.environ.get("PJRT_NPROC") == (None if devices is None else "1")
+
+
 def test_what_the_user_told_jax_is_kept(monkeypatch):
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
     own = {"XLA_FLAGS": "--xla_backend_extra_options=some=1", "PJRT_NPROC": "7"}
@@ -294,3 +305,8 @@ def test_what_the_user_told_jax_is_kept(monkeypatch):
     assert os.environ["PJRT_NPROC"] == "7"
     assert os.environ["XLA_FLAGS"].startswith(own["XLA_FLAGS"])
     assert os.environ["XLA_FLAGS"].count("extra_options") == 1
+    own = {"XLA_FLAGS": "--xla_force_host_platform_device_count=5", "PJRT_NPROC": "3"}
+    monkeypatch.setattr(os, "environ", dict(own))
+    training.prepare(DQN(mode="compiled", seeds=8))
+    assert os.environ["PJRT_NPROC"] == "3"
+    assert os.environ["XLA_FLAGS"].count("device_count") == 1

@@ -102,7 +102,7 @@ def test_nothing_is_copied_in_a_loop_which_a_gate_behind_would():
 
 @pytest.fixture
 def one_core(monkeypatch):
-    monkeypatch.setattr(optimizer, "cores", lambda: 1)
+    monkeypatch.setattr(optimizer, "threads", lambda: 1)
 
 
 SIZES = {"a": (300, 110), "b": (7,), "c": (1,)}  # more than LEAST together, one by one not
@@ -173,7 +173,7 @@ def test_in_one_pass_nothing_is_copied_in_a_loop():
 
 @pytest.mark.parametrize("why", ["several cores", "few weights", "another type", "an accelerator"])
 def test_other_steps_are_xla_s(monkeypatch, why):
-    monkeypatch.setattr(optimizer, "cores", lambda: 2 if why == "several cores" else 1)
+    monkeypatch.setattr(optimizer, "threads", lambda: 2 if why == "several cores" else 1)
     weights = large(0, jnp.float64 if why == "another type" else jnp.float32)
     if why == "few weights":
         weights["a"] = weights["a"][:, :100]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from loopless.arrays.cores import cores
+from loopless.arrays.cores import threads
 
 LEAST, MOST = 2**17, 2**24  # multiplications of a product that is ours
 SHARED = 2**21  # where there are several cores: above this XLA's is faster, with all of them
@@ -78,7 +78,7 @@ def _sizes(turned: Turned, a: Any, b: Any) -> tuple[int, int, int]:
 
 def _is_ours(turned: Turned, a: jax.Array, b: jax.Array) -> bool:
     sizes = _sizes(turned, a, b)
-    if not LEAST <= math.prod(sizes) <= (SHARED if cores() > 1 else MOST):
+    if not LEAST <= math.prod(sizes) <= (SHARED if threads() > 1 else MOST):
         return False
     # Nothing is compiled for a CPU that is there beside an accelerator.
     if a.dtype != jnp.float32 or b.dtype != jnp.float32 or jax.default_backend() != "cpu":

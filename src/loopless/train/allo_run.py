@@ -3,7 +3,7 @@
 Imports `allo`, `allo_data`, `allo_scores` and `runs`. Tests: `tests/train/test_allo_runs.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from loopless.runs.clock import Clock
 from loopless.runs.failures import BadRun
 from loopless.train import allo_scores as scores
 from loopless.train import run
+from loopless.train.agents import each, for_all, placed
 from loopless.train.allo import Learner, build
 from loopless.train.allo_config import ALLO
 from loopless.train.allo_data import Source, on_device, source_of
@@ -52,30 +53,19 @@ class Run(run.Run):
         # Each seed has walks of its own, and agents that differ by their barrier share them.
         own = len(data) > 1
         agents = [one for one in data for _ in config.barrier]
-        self.data = jax.tree.map(lambda *x: jnp.stack(x), *agents) if own else data[0]
+        shared = jax.tree.map(lambda *x: jnp.stack(x), *agents) if own else data[0]
+        self.data = placed(shared, 0 if own else None, config.agents)
         seeds = [jax.random.key(config.seed + i) for i in range(config.seeds)]
         self.keys = jnp.stack([key for key in seeds for _ in config.barrier])
         barriers = jnp.tile(jnp.asarray(config.barrier, jnp.float32), config.seeds)
-        self.state: Learner = jax.jit(self._all(algorithm.init, (0, 0)))(self.keys, barriers)
+        self.state: Learner = jax.jit(each(algorithm.init, (0, 0)))(self.keys, barriers)
         axes = (0, None, 0 if own else None, 0, None, None)
-        self._chunk = jax.jit(self._all(algorithm.chunk, axes), donate_argnums=0)
-        self._shuffle = jax.jit(self._all(algorithm.shuffled, (0, 0)))
-        self._judge = jax.jit(self._all(algorithm.judged, (0, None)))
-        self._eigenvalues = jax.jit(self._all(algorithm.eigenvalues, (0,)))
-        self.table = jnp.asarray(self.source.table)
+        self._chunk = jax.jit(for_all(algorithm.chunk, axes), donate_argnums=0)
+        self._shuffle = jax.jit(each(algorithm.shuffled, (0, 0)))
+        self._judge = jax.jit(each(algorithm.judged, (0, None)))
+        self._eigenvalues = jax.jit(each(algorithm.eigenvalues, (0,)))
+        self.table = placed(jnp.asarray(self.source.table), None, config.agents)
         self.seen = self.table if self.source.truth is not None else self.table[:MOST_SHOWN]
-
-    def _all(self, function: Callable, axes: tuple) -> Callable:
-        """The function for all agents; a single one has its axis, but costs no batched products."""
-        if self.config.agents > 1:
-            return jax.vmap(function, axes)
-
-        def alone(*arguments: Any) -> Any:
-            pairs = zip(arguments, axes, strict=True)
-            given = [x if axis is None else jax.tree.map(lambda a: a[0], x) for x, axis in pairs]
-            return jax.tree.map(lambda a: a[None], function(*given))
-
-        return alone
 
     @property
     def learner(self) -> Learner:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loopless.arrays.cores import cores
+from loopless.arrays.cores import cores, even_share
 from loopless.runs import config as configs
 from loopless.runs.failures import BadConfig, Failure
 from loopless.runs.folder import RunFolder
@@ -232,11 +232,14 @@ def prepare(config: Any) -> None:
     A call that is waited for anyway runs faster where it is made; only an overlapped learner is to
     run beside its caller, and leaves one core to it: threads that look for work would take turns
     with the environments. A loop of little memory, such as the steps of an event, becomes one
-    function instead of many calls a turn.
+    function instead of many calls a turn. Several agents have a core each, or share them evenly.
     """
     overlap = getattr(config, "overlap", False)
     _flag("--xla_cpu_enable_concurrency_optimized_scheduler=false")
     _flag(f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={SMALL_LOOP}")
+    if (sharing := even_share(getattr(config, "agents", config.seeds), cores())) > 1:
+        _flag(f"--xla_force_host_platform_device_count={sharing}")
+        os.environ.setdefault("PJRT_NPROC", "1")
     if overlap:
         os.environ.setdefault("PJRT_NPROC", str(max(1, cores() - 1)))
     import jax

@@ -1,7 +1,7 @@
 """A run in compiled mode, of any trainer: one program for environment and learner, or for many.
 
 A trainer gives the pure functions; here they are compiled, called chunk by chunk, saved and
-restored. With `seeds`, all agents are one program by `vmap`. Imports `runs` and `run`. Tests:
+restored. With `seeds`, all agents are one program. Imports `agents`, `runs` and `run`. Tests:
 `tests/train/test_dqn_runs.py`, `tests/train/test_ppo_runs.py`.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 from loopless.runs import trees
 from loopless.runs.checkpoint import Checkpoint
 from loopless.runs.clock import Clock
+from loopless.train.agents import Axes, each, for_all
 from loopless.train.episodes import EVALUATION, evaluation
 from loopless.train.run import Run
 
@@ -31,13 +32,13 @@ class CompiledMode(Run):
         self.episodes = np.zeros((config.seeds,) if config.seeds > 1 else (), np.int64)
         keys = [jax.random.key(config.seed + i) for i in range(config.seeds)]
         self.key = keys[0] if config.seeds == 1 else jnp.stack(keys)
-        self.carry = jax.jit(self.many(init, 0))(self.key)
+        self.carry = jax.jit(self.many(init, (0,), each))(self.key)
         self._chunks: dict[tuple, Any] = {}
-        self._evaluate = jax.jit(self.many(judge, 0))
+        self._evaluate = jax.jit(self.many(judge, (0, 0), each))
 
-    def many(self, function: Callable, axes: Any) -> Callable:
-        """The function for all agents at once."""
-        return function if self.config.seeds == 1 else jax.vmap(function, axes)
+    def many(self, function: Callable, axes: Axes, how: Callable = for_all) -> Callable:
+        """The function for all agents; a single one has no axis."""
+        return function if self.config.seeds == 1 else how(function, axes)
 
     def compiled(self, *which: Any) -> Callable:
         """What trains such a chunk: (carry, key, first event) → carry, (Episodes, report)."""

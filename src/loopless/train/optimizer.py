@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from loopless.arrays.cores import cores
+from loopless.arrays.cores import threads
 
 LEAST = 2**15  # weights whose step is compiled code of our own
 
@@ -101,7 +101,7 @@ def _in_one_pass(trees: tuple) -> bool:
         return False
     if sum(x.size for x in jax.tree.leaves(trees[0])) < LEAST:
         return False
-    if cores() > 1 or jax.default_backend() != "cpu":
+    if threads() > 1 or jax.default_backend() != "cpu":
         return False
     from loopless.arrays.jax_native_adam import is_here
 

@@ -97,3 +97,10 @@ def test_the_readme_has_rows_corpus_samples_and_targets():
     assert all(target.target in text for row in result.measurements for target in row.targets)
     assert lines[-1] == measured_on(result)
     assert set(layout.TITLES) == {row.section for row in result.measurements}
+
+
+def test_a_page_holds_no_control_characters():
+    result = made()
+    row = by_name(result)["AvataRL, fixed"]
+    row.details["sample"] = "a\x00b\x1f\r\n\t```"
+    assert "a␀b␟␍\n\t'''" in layout.rendered(result)

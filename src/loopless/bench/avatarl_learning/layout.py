@@ -26,9 +26,15 @@ def rendered(result: Result) -> list[str]:
     lines += ["", f"{case}; {corpus['name']}, {size}, SHA-256 {digest}….", ""]
     for row in rows:
         if sample := row.details.get("sample"):
-            text = sample[:SAMPLED].rstrip().replace("```", "'''")
+            text = _as_text(sample[:SAMPLED].rstrip())
             lines += [f"{row.contender}, of the first seed:", "", "```python", text, "```", ""]
     return [*lines, *target_table(result.measurements), "", measured_on(result)]
+
+
+def _as_text(sample: str) -> str:
+    """What a model wrote, as a page can hold it: control characters by their signs (␀ … ␟)."""
+    shown = (c if c in "\n\t" or c >= " " else chr(0x2400 + ord(c)) for c in sample)
+    return "".join(shown).replace("```", "'''")
 
 
 def _cells(row: Measurement) -> list[str]:
