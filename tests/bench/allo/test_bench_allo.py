@@ -1,6 +1,7 @@
 """The suite `allo` on a small encoder: all forms learn the same, and every section is measured."""
 
 import json
+import os
 import sys
 from dataclasses import replace
 from functools import partial
@@ -76,7 +77,7 @@ def test_every_section_is_measured_and_all_forms_learn_the_same(result):
     assert {(row.status, row.reason) for row in result.measurements} == {("ok", "")}
     assert all(row.value for row in result.measurements)
     checked = [row.max_error for row in result.measurements if row.max_error is not None]
-    assert len(checked) == 3 + 2 + 10
+    assert len(checked) == 3 + (3 if (os.cpu_count() or 1) > 1 else 2) + 10
     assert max(checked) < 1e-4
 
 

@@ -70,7 +70,7 @@ def test_a_whole_run_that_failed_is_not_judged_but_named():
 
 
 def test_seeds_are_counted_together():
-    rows = promises.judge_seeds("one", "eight", 8, 100, [row("one", 1.0), row("eight", 2.0)])
+    rows = promises.judge_seeds("one", 8, 100, [row("one", 1.0), row("eight", 2.0)])
     assert [one.value for one in rows] == [100, 400]
     assert rows[1].targets[0].measured == 4
 

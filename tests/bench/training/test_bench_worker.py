@@ -3,14 +3,17 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from loopless.bench.allo.cases import Learning
 from loopless.bench.process import ONE_THREAD_FLAG, THREAD_VARIABLES
 from loopless.bench.training import worker
 from loopless.bench.training.settings import PPOTraining, Training
 
 SMALL = Training(40, (6,), 8)
+LEARNING = Learning(16, 2, (8,), envs=20, length=30)
 ROLLOUTS = PPOTraining(32, (6,), envs=2, horizon=8, epochs=1, minibatches=2)
 
 
@@ -20,6 +23,17 @@ def test_a_slice_is_made_there_and_counted_and_the_child_ends(case):
         assert [there(), there()] == [4, 4]
         child = there._child
     assert child.returncode == 0
+
+
+def test_a_case_is_the_same_there():
+    found = worker._plain(LEARNING)
+    assert replace(LEARNING) == Learning(**found)
+    assert worker._plain(SMALL) == vars(SMALL)
+
+
+def test_agents_have_the_worker_s_cores():
+    with worker.Worker(LEARNING, {"seeds": 4, "steps": 100, "log_every": 10}) as there:
+        assert there() == 10
 
 
 def test_a_worker_that_dies_is_an_error():

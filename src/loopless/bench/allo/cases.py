@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class Follower(Call):
 class Learning:
     """Batches of `batch` pairs, an MLP of these widths; rows of the original's length."""
 
+    trainer: ClassVar[str] = "allo"
     batch: int = 256
     components: int = 10
     hidden: tuple[int, ...] = (256, 256, 256, 256)

@@ -6,6 +6,7 @@ A call is a chunk with its row of metrics. Imports the trainer and so JAX. Tests
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ import numpy as np
 from loopless.bench.allo.cases import TOLERANCE, Follower, Learning
 from loopless.bench.allo.oracle import Indices, Layers
 from loopless.bench.contender import Contender
+from loopless.bench.training.worker import Worker
 from loopless.nets.q_network import plain_layers
 from loopless.runs.clock import Clock
 from loopless.train.allo import Drawn, build
@@ -24,12 +26,14 @@ from loopless.train.allo_run import Run
 OURS, BY_BATCHES = "loopless", "loopless, --encode batches"
 SEEDS = 8
 CHUNK = 500  # steps in a call
+ENDLESS = {"steps": 10**9, "log_every": CHUNK, "plot_every": 0}
+TOGETHER = f"loopless, {SEEDS} seeds in one program"
+TOGETHER_ON_TWO = f"{TOGETHER}, on two cores"
 
 
 def started(case: Learning, **changes: Any) -> Run:
     """A run of our trainer whose chunks are `CHUNK` steps, and which does not end."""
-    endless = {"steps": 10**9, "log_every": CHUNK, "plot_every": 0}
-    return Run(case.config(**endless | changes))
+    return Run(case.config(**ENDLESS | changes))
 
 
 def follow(run: Run, stream: Indices) -> np.ndarray:
@@ -60,7 +64,15 @@ ENCODED_BY_BATCHES = Contender(
     BY_BATCHES, "loopless", "ours", partial(_prepare, encode="batches"), TOLERANCE,
     note="what was drawn is encoded, in place of each distinct state once",
 )  # fmt: skip
-IN_ONE_PROGRAM = Contender(
-    f"loopless, {SEEDS} seeds in one program", "loopless", "ours",
-    partial(_prepare, seeds=SEEDS), TOLERANCE,
-)  # fmt: skip
+IN_ONE_PROGRAM = Contender(TOGETHER, "loopless", "ours", partial(_prepare, seeds=SEEDS), TOLERANCE)
+
+
+def on_two_cores(stack: ExitStack) -> Contender:
+    """All seeds in a process with two cores, which `stack` ends."""
+
+    def prepare(case: Learning) -> Follower:
+        worker = stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS}))
+        return Follower(worker, lambda _: None, partial(follow, started(case)))
+
+    note = "a process of its own on two cores, threads not limited"
+    return Contender(TOGETHER_ON_TWO, "loopless", "ours", prepare, TOLERANCE, note=note)

@@ -38,13 +38,14 @@ def judge_operations(rows: Rows) -> list[Measurement]:
     return hang(rows, BY_BATCHES, [told])
 
 
-def judge_seeds(single: str, together: str, seeds: int, steps: int, rows: Rows) -> list:
-    """Steps a second, over all seeds."""
-    counts = {single: steps, together: seeds * steps}
-    rows = [as_rate(row, counts[row.contender], RATE) for row in rows]
+def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> list[Measurement]:
+    """Steps a second, over all seeds, of which all rows have `seeds` but the single one."""
+    rows = [as_rate(row, steps * (1 if row.contender == single else seeds), RATE) for row in rows]
     found = {row.contender: row.value for row in rows}
-    gain = ratio(found.get(together), found.get(single))
-    return hang(rows, together, [stated(gain, f"× as fast as {seeds} runs one after the other")])
+    for name in found.keys() - {single}:
+        gain = ratio(found[name], found.get(single))
+        rows = hang(rows, name, [stated(gain, f"× as fast as {seeds} runs one after the other")])
+    return list(rows)
 
 
 def judge_whole(rows: Rows) -> list[Measurement]:

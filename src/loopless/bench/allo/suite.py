@@ -6,8 +6,10 @@ Imports its contenders and promises, and the shared core. Tests:
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -62,10 +64,12 @@ def measure_seeds(case: Learning, contest: Contest) -> None:
     """All seeds of one program against one run, which eight runs have to repeat."""
     from loopless.bench.allo import ours
 
-    both = (ours.CONTENDER, ours.IN_ONE_PROGRAM)
-    names = [each.name for each in both]
-    judge = partial(promises.judge_seeds, *names, ours.SEEDS, ours.CHUNK)
-    contest.run("seeds", case, both, judge)
+    contenders = [ours.CONTENDER, ours.IN_ONE_PROGRAM]
+    judge = partial(promises.judge_seeds, ours.CONTENDER.name, ours.SEEDS, ours.CHUNK)
+    with ExitStack() as stack:
+        if (os.cpu_count() or 1) > 1:
+            contenders.append(ours.on_two_cores(stack))
+        contest.run("seeds", case, contenders, judge)
 
 
 def measure_whole(steps: int, contest: Contest) -> None:

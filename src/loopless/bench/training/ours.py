@@ -20,7 +20,9 @@ from loopless.bench.training.worker import Worker
 HOSTED, COMPILED = "loopless, hosted", "loopless, compiled"
 SEEDS = 8
 TOGETHER = f"loopless, compiled, {SEEDS} seeds in one program"
+TOGETHER_ON_TWO = f"{TOGETHER}, on two cores"
 OVERLAPPED = "loopless, hosted, --overlap on two cores"
+TOGETHER_NOTE = "steps of all agents together"
 
 
 class Slices:
@@ -49,21 +51,20 @@ def _sliced(case: Slice, **changes: Any) -> Call:
     return Call(Slices(case, **changes), int)
 
 
-def overlapped(stack: ExitStack) -> Contender:
-    """In a process with two cores, which `stack` ends."""
+def on_two_cores(stack: ExitStack) -> list[Contender]:
+    """Each in a process of its own, which `stack` ends."""
 
-    def prepare(case: Slice) -> Call:
-        worker = stack.enter_context(Worker(case, {"mode": "hosted", "overlap": True}))
-        return Call(worker, int)
+    def contender(name: str, note: str, **changes: Any) -> Contender:
+        def prepare(case: Slice) -> Call:
+            return Call(stack.enter_context(Worker(case, changes)), int)
 
-    return Contender(
-        OVERLAPPED,
-        "loopless",
-        "ours",
-        prepare,
-        note="a process of its own on two cores, threads not limited; acts with weights one call "
-        "old",
-    )
+        note = f"a process of its own on two cores, threads not limited; {note}"
+        return Contender(name, "loopless", "ours", prepare, note=note)
+
+    return [
+        contender(OVERLAPPED, "acts with weights one call old", mode="hosted", overlap=True),
+        contender(TOGETHER_ON_TWO, TOGETHER_NOTE, mode="compiled", seeds=SEEDS),
+    ]
 
 
 IN_HOST = Contender(HOSTED, "loopless", "ours", partial(_sliced, mode="hosted"))
@@ -75,6 +76,6 @@ CONTENDERS = (
         "loopless",
         "ours",
         partial(_sliced, mode="compiled", seeds=SEEDS),
-        note="steps of all agents together",
+        note=TOGETHER_NOTE,
     ),
 )

@@ -13,12 +13,20 @@ from loopless.bench.q_learning.peers import BASELINES, SBX
 from loopless.bench.result import Measurement
 from loopless.bench.targets import Rows, as_fast, as_rate, at_most, hang, ratio, speeds, stated
 from loopless.bench.training.loops import EAGER
-from loopless.bench.training.ours import COMPILED, HOSTED, OVERLAPPED, SEEDS, TOGETHER
+from loopless.bench.training.ours import (
+    COMPILED,
+    HOSTED,
+    OVERLAPPED,
+    SEEDS,
+    TOGETHER,
+    TOGETHER_ON_TWO,
+)
 from loopless.bench.training.settings import Slice
 
 Factors = Mapping[str, float | None]  # times as fast as either library; None: stated
 
 FASTER: Factors = {HOSTED: 6.0, COMPILED: 18.0, OVERLAPPED: 14.0}
+AGENTS = (TOGETHER, TOGETHER_ON_TWO)
 FOUNDING = 20.0
 GROWTH = 16.0  # kB a chunk
 OVERHEAD = 3.0  # per cent
@@ -27,7 +35,7 @@ OVERHEAD = 3.0  # per cent
 def as_rates(case: Slice, rows: Rows) -> list[Measurement]:
     """Steps a second, from the times of slices; of all agents together."""
     return [
-        as_rate(row, case.steps * (SEEDS if row.contender == TOGETHER else 1), "steps/s")
+        as_rate(row, case.steps * (SEEDS if row.contender in AGENTS else 1), "steps/s")
         for row in rows
     ]
 
@@ -43,8 +51,10 @@ def judge_steps(case: Slice, rows: Rows, factors: Factors = FASTER) -> list[Meas
             for other in beside
         ]
         rows = hang(rows, name, targets)
-    together = ratio(found.get(TOGETHER), found.get(COMPILED))
-    return hang(rows, TOGETHER, [stated(together, f"× as fast as {SEEDS} runs in turn")])
+    for name in AGENTS:
+        gain = ratio(found.get(name), found.get(COMPILED))
+        rows = hang(rows, name, [stated(gain, f"× as fast as {SEEDS} runs in turn")])
+    return list(rows)
 
 
 def judge_founding(case: Slice, rows: Rows) -> list[Measurement]:

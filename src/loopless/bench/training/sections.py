@@ -22,11 +22,11 @@ SCALES = {"s": 1.0, "MB": 1e-6, "kB": 1e-3, "%": 100.0}
 
 
 def race(case: Slice, others: Sequence[Contender], judge: Judge, contest: Contest) -> None:
-    """Our ways to train against others: all on one core but the overlapped run."""
+    """Our ways to train against others: all on one core but those that say so."""
     contenders = [*ours.CONTENDERS, *others]
     with ExitStack() as stack:
         if (os.cpu_count() or 1) > 1:
-            contenders.insert(1, ours.overlapped(stack))
+            contenders[1:1] = ours.on_two_cores(stack)
         contest.run("steps", case, contenders, judge)
 
 

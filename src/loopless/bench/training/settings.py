@@ -131,6 +131,3 @@ class PPOTraining(Slice):
                 "log_every": self.steps, "eval_every": 0,
             } | changes
         )  # fmt: skip
-
-
-CASES: dict[str, type[Slice]] = {case.trainer: case for case in (Training, PPOTraining)}

@@ -12,22 +12,25 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
+from importlib import import_module
 from typing import Any
 
 from loopless.bench.process import ONE_THREAD_FLAG, THREAD_VARIABLES
-from loopless.bench.training.settings import CASES, Slice
 
 CORES = 2
 PATIENCE_S = 30
 
 
 class Worker:
-    """A run in a child; a call is a slice there. Use it as a context, which ends the child."""
+    """A run in a child; a call is a slice there. Use it as a context, which ends the child.
 
-    def __init__(self, case: Slice, changes: dict[str, Any]) -> None:
-        module = "loopless.bench.training.worker"
-        told = json.dumps([case.trainer, vars(case), changes])
-        command = [sys.executable, "-m", module, told]
+    case: of any suite, with its `trainer`, and `config(**changes)` for it.
+    """
+
+    def __init__(self, case: Any, changes: dict[str, Any]) -> None:
+        told = json.dumps([type(case).__module__, type(case).__name__, _plain(case), changes])
+        command = [sys.executable, "-m", "loopless.bench.training.worker", told]
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=unlimited()
         )
@@ -92,10 +95,18 @@ def command(words: Sequence[str], timeout_s: float = 1800) -> None:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no output"])[-1])
 
 
+def _plain(case: Any) -> dict[str, Any]:
+    """The numbers and names of a case; what else it has is as by default."""
+    given = {field.name: getattr(case, field.name) for field in fields(case)}
+    return {
+        name: value for name, value in given.items() if isinstance(value, int | float | str | tuple)
+    }
+
+
 def main(text: str) -> None:
     use_cores(CORES)
-    trainer, fields, changes = json.loads(text)
-    case = CASES[trainer](**fields | {"hidden": tuple(fields["hidden"])})
+    module, name, given, changes = json.loads(text)
+    case = getattr(import_module(module), name)(**given | {"hidden": tuple(given["hidden"])})
     from loopless.train import commands
 
     commands.prepare(case.config(**changes))
