@@ -183,6 +183,18 @@ def test_the_original_run_has_its_parts_and_its_figures(tmp_path, monkeypatch):
     assert names == {"eigenvectors.png", "learning_curves.png", "duals.png"}
 
 
+def test_of_several_whole_runs_the_middle_one_counts(monkeypatch):
+    times = iter([5.0, 2.0, 3.0])
+    monkeypatch.setattr(whole, "of_ours", lambda _: {"seconds": next(times), "log_share": 0.01})
+    monkeypatch.setattr(whole, "of_original", lambda _: {"seconds": 30.0})
+    made = Result("allo", {}, {})
+    suite.measure_whole(100, Contest(made, SHORT, lambda _: None))
+    ours_row, original = made.measurements
+    assert (ours_row.value, ours_row.samples, original.samples) == (3.0, 3, 1)
+    assert ours_row.details["all_seconds"] == [2.0, 3.0, 5.0]
+    assert ours_row.targets[0].measured == 10
+
+
 def test_a_whole_run_of_ours_is_a_command(monkeypatch):
     monkeypatch.setattr(whole, "timed", written_by(ours_run))
     found = whole.of_ours(300, SMALL)
