@@ -286,15 +286,17 @@ def test_an_overlapped_learner_leaves_a_core_to_its_caller(monkeypatch, overlap,
     assert len(words) == len({word.split("=")[0] for word in words}) == 3
 
 
-@pytest.mark.parametrize(("seeds", "devices"), [(8, "4"), (6, "3"), (1, None)])
-def test_agents_have_cores_of_their_own(monkeypatch, seeds, devices):
+@pytest.mark.parametrize(
+    ("seeds", "devices", "threads"), [(8, "4", "1"), (6, "3", "1"), (2, "2", "2"), (1, None, None)]
+)
+def test_agents_have_cores_of_their_own(monkeypatch, seeds, devices, threads):
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
     monkeypatch.setattr(training, "cores", lambda: 4)
     monkeypatch.setattr(os, "environ", {})
     training.prepare(DQN(mode="compiled", seeds=seeds))
     asked = f"--xla_force_host_platform_device_count={devices}"
     assert (asked in os.environ["XLA_FLAGS"].split()) == (devices is not None)
-    assert os.environ.get("PJRT_NPROC") == (None if devices is None else "1")
+    assert os.environ.get("PJRT_NPROC") == threads
 
 
 def test_what_the_user_told_jax_is_kept(monkeypatch):

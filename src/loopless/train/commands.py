@@ -239,7 +239,7 @@ def prepare(config: Any) -> None:
     _flag(f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={SMALL_LOOP}")
     if (sharing := even_share(getattr(config, "agents", config.seeds), cores())) > 1:
         _flag(f"--xla_force_host_platform_device_count={sharing}")
-        os.environ.setdefault("PJRT_NPROC", "1")
+        os.environ.setdefault("PJRT_NPROC", str(cores() // sharing))
     if overlap:
         os.environ.setdefault("PJRT_NPROC", str(max(1, cores() - 1)))
     import jax
