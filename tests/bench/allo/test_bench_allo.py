@@ -19,6 +19,7 @@ from loopless.bench.replay.laws import misfit
 from loopless.bench.result import Result, load, save
 from loopless.bench.timing import Budget
 from loopless.runs.config import resolve
+from loopless.train import optimizer
 from loopless.train.allo_config import ALLO
 
 SMALL = Learning(batch=8, components=3, hidden=(8, 8), envs=4, length=20)
@@ -70,6 +71,14 @@ def test_products_that_a_program_calls_are_counted():
     layer = 2e-6 * wide.world.states * 64 * 64
     found = operations.of_ours(wide, encode="states")
     assert found > 3 * layer  # forwards, and both gradients
+
+
+def test_steps_of_adam_that_a_program_calls_are_counted(monkeypatch):
+    wide, found = replace(SMALL, hidden=(256, 256)), {}
+    for threads in (1, 2):
+        monkeypatch.setattr(optimizer, "threads", lambda threads=threads: threads)
+        found[threads] = operations.of_ours(wide, encode="states")
+    assert found[1] == found[2]
 
 
 def test_every_section_is_measured_and_all_forms_learn_the_same(result):
