@@ -62,15 +62,15 @@ def measure_operations(cases: Iterable[Learning], contest: Contest) -> None:
 
 
 def measure_seeds(case: Learning, contest: Contest) -> None:
-    """All seeds of one program against one run, which eight runs have to repeat."""
+    """All seeds of one program, on one core and on two, against one run, which is repeated."""
     from loopless.bench.allo import ours
 
-    contenders = [ours.CONTENDER, ours.IN_ONE_PROGRAM]
+    racing = [ours.CONTENDER, ours.IN_ONE_PROGRAM]
     judge = partial(promises.judge_seeds, ours.CONTENDER.name, ours.SEEDS, ours.CHUNK)
     with ExitStack() as stack:
         if (os.cpu_count() or 1) > 1:
-            contenders.append(ours.on_two_cores(stack))
-        contest.run("seeds", case, contenders, judge)
+            racing.append(ours.on_two_cores(stack))
+        contest.run("seeds", case, racing, judge)
 
 
 def measure_whole(steps: int, contest: Contest) -> None:
