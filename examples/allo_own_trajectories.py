@@ -23,9 +23,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from loopless.runs.clock import Clock
-from loopless.train import allo_trainer
-from loopless.train.allo_config import ALLO
+from loopless.runs.progress.clock import Clock
+from loopless.train.allo import trainer as allo_trainer
+from loopless.train.allo.config import ALLO
 
 CELLS = 60
 

@@ -25,12 +25,13 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from loopless.envs.grid import GridWorld, make_grid
-from loopless.envs.grid_gym import GridEnv
-from loopless.runs.clock import Clock
-from loopless.train import allo_trainer, dqn_trainer
-from loopless.train.allo_config import ALLO
-from loopless.train.dqn_config import DQN
+from loopless.envs.grids.gym import GridEnv
+from loopless.envs.grids.world import GridWorld, make_grid
+from loopless.runs.progress.clock import Clock
+from loopless.train.allo import trainer as allo_trainer
+from loopless.train.allo.config import ALLO
+from loopless.train.dqn import trainer as dqn_trainer
+from loopless.train.dqn.config import DQN
 
 GAMMA = 0.99
 PLAIN, SHAPED = "FarGoal-v0", "FarGoalShaped-v0"

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from loopless.reference.episodic import horizons
-from loopless.replay.episodic import EpisodicReplayBuffer
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 
 CELLS = 12
 DISCOUNTS = (0.2, 0.9, 0.99)

@@ -11,7 +11,8 @@ from site_pages import tables
 from tyro.extras import SubcommandApp
 
 from loopless import cli
-from loopless.runs import config, flags, schema
+from loopless.runs.config import flags, schema
+from loopless.runs.config import resolve as config
 from loopless.train import registry
 
 ROOT = Path(__file__).parent.parent

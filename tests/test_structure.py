@@ -8,12 +8,22 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "loopless"
 COMPILED = {"njit", "register_jitable", "overload", "jit"}
 LAYERS = [
+    {"process", "refusals"},
+    {"files"},
+    {"compiled"},
     {"arrays"},
-    {"reference", "kernels"},
-    {"replay", "text"},
-    {"nets", "envs", "runs"},
+    {"reference"},
+    {"kernels"},
+    {"replay"},
+    {"text"},
+    {"nets"},
+    {"envs"},
+    {"runs"},
     {"train"},
-    {"bench", "verify", "report"},
+    {"bench"},
+    {"verify"},
+    {"report"},
+    {"demo"},
     {"cli"},
 ]
 

@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loopless.kernels.avatarl import avatarl_actions, avatarl_loss, avatarl_rewards
-    from loopless.kernels.avatarl_baselines import cross_entropy, distillation, soft_cross_entropy
-    from loopless.kernels.laplacian import allo_loss, ggdo_loss
+    from loopless.kernels.avatarl.baselines import cross_entropy, distillation, soft_cross_entropy
+    from loopless.kernels.avatarl.loss import avatarl_actions, avatarl_loss, avatarl_rewards
+    from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
     from loopless.kernels.normalize import normalize
     from loopless.kernels.off_policy import retrace, vtrace
     from loopless.kernels.policy_gradient import policy_gradient_loss, ppo_loss
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     )
     from loopless.kernels.rollouts import successor_values, unlag, valid_mask
     from loopless.kernels.scan import affine_scan
-    from loopless.replay.episodic import EpisodicReplayBuffer
-    from loopless.replay.prioritized import PrioritizedReplayBuffer
-    from loopless.replay.ring import ReplayBuffer
-    from loopless.replay.rollout import RolloutBuffer
+    from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
+    from loopless.replay.host.prioritized import PrioritizedReplayBuffer
+    from loopless.replay.host.ring import ReplayBuffer
+    from loopless.replay.host.rollout.buffer import RolloutBuffer
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "kernels.avatarl": ("avatarl_actions", "avatarl_loss", "avatarl_rewards"),
-    "kernels.avatarl_baselines": ("cross_entropy", "distillation", "soft_cross_entropy"),
-    "kernels.laplacian": ("allo_loss", "ggdo_loss"),
+    "kernels.avatarl.loss": ("avatarl_actions", "avatarl_loss", "avatarl_rewards"),
+    "kernels.avatarl.baselines": ("cross_entropy", "distillation", "soft_cross_entropy"),
+    "kernels.laplacian.losses": ("allo_loss", "ggdo_loss"),
     "kernels.normalize": ("normalize",),
     "kernels.off_policy": ("retrace", "vtrace"),
     "kernels.policy_gradient": ("policy_gradient_loss", "ppo_loss"),
@@ -46,10 +46,10 @@ _HOMES = {
     ),
     "kernels.rollouts": ("successor_values", "unlag", "valid_mask"),
     "kernels.scan": ("affine_scan",),
-    "replay.episodic": ("EpisodicReplayBuffer",),
-    "replay.prioritized": ("PrioritizedReplayBuffer",),
-    "replay.ring": ("ReplayBuffer",),
-    "replay.rollout": ("RolloutBuffer",),
+    "replay.host.episodic.buffer": ("EpisodicReplayBuffer",),
+    "replay.host.prioritized": ("PrioritizedReplayBuffer",),
+    "replay.host.ring": ("ReplayBuffer",),
+    "replay.host.rollout.buffer": ("RolloutBuffer",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

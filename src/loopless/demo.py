@@ -19,7 +19,7 @@ from time import monotonic
 
 from loopless.bench import board
 from loopless.bench.children import Part, run_all
-from loopless.runs.quantities import clock_time, count
+from loopless.runs.progress.quantities import clock_time, count
 
 FOLDER = Path("demo-results")
 WRONG_GAE = "loopless.verify.wrong.gae:termination_only"
@@ -189,7 +189,7 @@ def _made(folder: Path | None) -> Path:
 @contextmanager
 def _frequent_lines() -> Iterator[None]:
     """Trainers that are no terminal's say a line every second, for the board."""
-    from loopless.runs.progress import LINES_VARIABLE
+    from loopless.runs.progress.display import LINES_VARIABLE
 
     before = os.environ.get(LINES_VARIABLE)
     os.environ[LINES_VARIABLE] = "1"

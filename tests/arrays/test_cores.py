@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from loopless.arrays import cores as module
-from loopless.arrays.cores import cores, even_share, threads
+from loopless import process as module
+from loopless.process import cores, even_share, threads
 
 
 def test_cores_are_those_that_the_process_may_run_on(monkeypatch):

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from support.compare import assert_close
 
 from loopless import reference
-from loopless.arrays import jax_scan, numba_scan, torch_scan, triton_scan
+from loopless.arrays.scan import jax as jax_scan
+from loopless.arrays.scan import torch as torch_scan
+from loopless.arrays.scan import triton as triton_scan
+from loopless.compiled import scan as numba_scan
 
 
 def numba_engine(a, b, init, reverse, lagged):

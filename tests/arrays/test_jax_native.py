@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import carray
 
-from loopless.arrays import jax_native as native
+from loopless.arrays.xla_cpu import frame as native
 
 
 def scaled_sums(frame):

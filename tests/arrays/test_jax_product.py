@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from jax import export
 
-from loopless.arrays import jax_product
-from loopless.arrays.jax_native_product import NAME
-from loopless.arrays.jax_product import product
-from loopless.arrays.numba_product import COLUMNS, LANES, ROWS
+from loopless.arrays.xla_cpu import product as jax_product
+from loopless.arrays.xla_cpu.product import product
+from loopless.arrays.xla_cpu.product_call import NAME
+from loopless.compiled.product import COLUMNS, LANES, ROWS
 from loopless.train.commands import SMALL_LOOP
 
 SHAPES = [  # m, k, n
@@ -161,7 +161,7 @@ def test_what_is_not_finite_stays_in_its_row():
 
 LOOP = """
 import jax, numpy as np
-from loopless.arrays.jax_product import product
+from loopless.arrays.xla_cpu.product import product
 
 a, b = (np.random.default_rng(i).normal(size=(64, 64)).astype("f") for i in range(2))
 loop = jax.jit(lambda a: jax.lax.scan(lambda x, _: (product(x, b) / 8, None), a, None, 3)[0])

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from loopless.arrays import numba_math
+from loopless.compiled import math as numba_math
 
 WITHIN = 2 * 2.0**-24 * 1.5  # two units of the last place
 

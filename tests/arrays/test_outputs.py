@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from loopless.arrays import outputs
+from loopless.arrays import pool as outputs
 
 FLOAT = np.dtype(np.float32)
 SHAPE = (300, 300)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from loopless.arrays import jax_top_k, numpy_vocabulary
+from loopless.arrays.logits import numpy as numpy_vocabulary
+from loopless.arrays.logits import top_k as jax_top_k
 
 
 def rows(kind: str, shape, seed=0) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopless.envs.blocks import Block, Tally
+from loopless.envs.hosted.blocks import Block, Tally
 from loopless.envs.spaces import Box, Discrete
 
 

@@ -6,9 +6,9 @@ import pytest
 from beside_gymnasium import KEY, begins, compiled_run, gymnasium_run
 
 from loopless.envs import EnvError, make_compiled
-from loopless.envs.acrobot import Acrobot
-from loopless.envs.mountain_car import MountainCarContinuous
-from loopless.envs.pendulum import Pendulum
+from loopless.envs.compiled.acrobot import Acrobot
+from loopless.envs.compiled.mountain_car import MountainCarContinuous
+from loopless.envs.compiled.pendulum import Pendulum
 
 STEPS = 10_000
 EVERY = np.ones(STEPS, bool)

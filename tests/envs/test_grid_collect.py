@@ -5,11 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from loopless.envs.grid import make_grid
-from loopless.envs.grid_collect import collect, visits
-from loopless.envs.grid_laplacian import episode_pairs
+from loopless.envs.grids.collect import collect, visits
+from loopless.envs.grids.laplacian import episode_pairs
+from loopless.envs.grids.world import make_grid
 from loopless.envs.refusals import EnvError
-from loopless.replay.episodic import EpisodicReplayBuffer
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 
 ROOMS = make_grid("GridRoom-4")
 GOAL = make_grid("....\n.X..\n...G\n")

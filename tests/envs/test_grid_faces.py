@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from loopless.envs.compiled import autoreset
-from loopless.envs.grid_env import Grid, GridState
-from loopless.envs.grid_gym import GridEnv
-from loopless.envs.grid_names import ENV_FIELDS
-from loopless.envs.grid_task import GridTask
+from loopless.envs.compiled.autoreset import autoreset
+from loopless.envs.compiled.grid import Grid, GridState
+from loopless.envs.grids.gym import GridEnv
+from loopless.envs.grids.names import ENV_FIELDS
+from loopless.envs.grids.task import GridTask
 from loopless.envs.refusals import EnvError
 
 KEY = jax.random.key(0)
@@ -66,7 +66,7 @@ def test_chances_are_those_of_the_table(face):
 
 @pytest.mark.parametrize("env_id", ENV_FIELDS)
 def test_gymnasium_finds_nothing_to_complain_of(env_id):
-    env = gymnasium.make(f"loopless.envs.grid_gym:{env_id}", render_mode="rgb_array")
+    env = gymnasium.make(f"loopless.envs.grids.gym:{env_id}", render_mode="rgb_array")
     check_env(env.unwrapped, skip_render_check=True)
     env.reset(seed=0)
     frame = env.render()

@@ -5,11 +5,11 @@ import hashlib
 import numpy as np
 import pytest
 
-from loopless.envs.grid import make_grid
-from loopless.envs.grid_generators import corridors, generate, grid_maze, rooms, with_random_doors
-from loopless.envs.grid_laplacian import eigenpairs, geometric_pairs
-from loopless.envs.grid_layouts import ahead, is_strongly_connected, opposite
-from loopless.envs.grid_names import GRIDS
+from loopless.envs.grids.generators import corridors, generate, grid_maze, rooms, with_random_doors
+from loopless.envs.grids.laplacian import eigenpairs, geometric_pairs
+from loopless.envs.grids.layouts import ahead, is_strongly_connected, opposite
+from loopless.envs.grids.names import GRIDS
+from loopless.envs.grids.world import make_grid
 from loopless.envs.refusals import EnvError
 
 

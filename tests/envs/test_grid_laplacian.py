@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from loopless.envs.grid import make_grid
-from loopless.envs.grid_laplacian import (
+from loopless.envs.grids.laplacian import (
     eigenpairs,
     episode_pairs,
     geometric_pairs,
@@ -15,6 +14,7 @@ from loopless.envs.grid_laplacian import (
     step_eigenvalues,
     truncated_eigenvalues,
 )
+from loopless.envs.grids.world import make_grid
 from loopless.envs.refusals import EnvError
 
 ROOMS = make_grid("GridRoom-4")

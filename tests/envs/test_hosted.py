@@ -197,7 +197,7 @@ def test_a_restart_begins_the_time_limit_anew():
 
 def test_the_time_of_acting_and_of_stepping_is_added_up(monkeypatch):
     ticks = iter(np.cumsum([0.0, *[1.0, 10.0] * 6, 0.5]).tolist())
-    monkeypatch.setattr("loopless.envs.hosted.perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("loopless.envs.hosted.envs.perf_counter", lambda: next(ticks))
     with HostedEnvs("tests/Scripted-v0", 1) as world:
         world.collect(lambda obs: np.zeros(1, int), 6)
         assert world.act_seconds == 6.0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scripted_envs  # noqa: F401
 
-from loopless.envs import gym_ids
+from loopless.envs.hosted import ids as gym_ids
 from loopless.envs.refusals import EnvError
 
 

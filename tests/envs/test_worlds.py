@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from loopless.envs import gym_worlds
-from loopless.envs.chain import Chain, ChainState
-from loopless.envs.gym_worlds import ChainEnv, PixelsEnv
-from loopless.envs.pixels import Pixels, PixelsState
+from loopless.envs.compiled.chain import Chain, ChainState
+from loopless.envs.compiled.pixels import Pixels, PixelsState
 from loopless.envs.refusals import EnvError
-from loopless.envs.worlds import ChainWorld, PixelsWorld
+from loopless.envs.worlds import gym as gym_worlds
+from loopless.envs.worlds.chain_and_pixels import ChainWorld, PixelsWorld
+from loopless.envs.worlds.gym import ChainEnv, PixelsEnv
 
 KEY = jax.random.key(0)
 
@@ -151,7 +151,7 @@ def test_every_start_is_equally_likely(face):
 
 @pytest.mark.parametrize("env_id", sorted(gym_worlds._IDS))
 def test_gymnasium_finds_nothing_to_complain_of(env_id):
-    env = gymnasium.make(f"loopless.envs.gym_worlds:{env_id}", render_mode="rgb_array")
+    env = gymnasium.make(f"loopless.envs.worlds.gym:{env_id}", render_mode="rgb_array")
     check_env(env.unwrapped)
     env.reset(seed=0)
     frame = env.render()

@@ -7,8 +7,8 @@ from support.avatarl import ROADS, positions
 from support.backends import BACKENDS, TORCH
 from support.compare import assert_close
 
-from loopless.kernels.avatarl import avatarl_actions, avatarl_loss, avatarl_rewards
-from loopless.kernels.avatarl_baselines import cross_entropy, distillation, soft_cross_entropy
+from loopless.kernels.avatarl.baselines import cross_entropy, distillation, soft_cross_entropy
+from loopless.kernels.avatarl.loss import avatarl_actions, avatarl_loss, avatarl_rewards
 from loopless.reference import avatarl as loops
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)

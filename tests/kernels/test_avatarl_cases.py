@@ -6,7 +6,7 @@ from support.avatarl import ROADS, VARIANTS, assert_same, positions, twin
 from support.backends import BACKENDS, JAX, NUMPY, TORCH
 from support.compare import assert_close
 
-from loopless.kernels.avatarl import avatarl_actions, avatarl_loss, avatarl_rewards
+from loopless.kernels.avatarl.loss import avatarl_actions, avatarl_loss, avatarl_rewards
 from loopless.reference import avatarl as loops
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)

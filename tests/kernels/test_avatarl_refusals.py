@@ -8,8 +8,8 @@ import torch
 from support.avatarl import positions
 from support.backends import BACKENDS, NUMPY, TORCH
 
-from loopless.kernels.avatarl import avatarl_actions, avatarl_loss, avatarl_rewards
-from loopless.kernels.avatarl_baselines import cross_entropy, distillation, soft_cross_entropy
+from loopless.kernels.avatarl.baselines import cross_entropy, distillation, soft_cross_entropy
+from loopless.kernels.avatarl.loss import avatarl_actions, avatarl_loss, avatarl_rewards
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS, ids=str)
 in_sight = pytest.mark.parametrize("backend", [NUMPY, TORCH], ids=str)

@@ -9,9 +9,10 @@ from jax import export
 from support.avatarl import ROADS, VARIANTS, assert_same, positions, twin
 from support.backends import JAX, TORCH
 
-from loopless.arrays import numba_tiles
-from loopless.kernels import avatarl_jax, avatarl_whole
-from loopless.kernels.avatarl import avatarl_loss
+from loopless.compiled import tiles as numba_tiles
+from loopless.kernels.avatarl import whole as avatarl_whole
+from loopless.kernels.avatarl import xla as avatarl_jax
+from loopless.kernels.avatarl.loss import avatarl_loss
 
 K, SIZE, COUNT = 3, 20, 150  # more than a tile, and no whole number of tiles
 NATIVE = {name: ROADS[name] for name in ("numpy", "torch", "jax")}

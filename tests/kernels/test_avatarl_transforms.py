@@ -10,9 +10,12 @@ from support.backends import JAX, TORCH
 from support.compare import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loopless.arrays import jax_scan, jax_vocabulary, numpy_vocabulary, torch_vocabulary
-from loopless.kernels import avatarl
-from loopless.kernels.avatarl import avatarl_loss
+from loopless.arrays.logits import jax as jax_vocabulary
+from loopless.arrays.logits import numpy as numpy_vocabulary
+from loopless.arrays.logits import torch as torch_vocabulary
+from loopless.arrays.scan import jax as jax_scan
+from loopless.kernels.avatarl import loss as avatarl
+from loopless.kernels.avatarl.loss import avatarl_loss
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 

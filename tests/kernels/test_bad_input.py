@@ -15,7 +15,7 @@ import torch
 from support.backends import BACKENDS, JAX, NUMPY, TORCH
 
 import loopless as ll
-from loopless.verify.cases import rollout
+from loopless.verify.cases.rollouts import rollout
 
 STEPS, COLUMNS = SHAPE = (4, 3)
 

@@ -11,8 +11,8 @@ from support.compare import assert_close
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases import padded, rollout
-from loopless.verify.estimators import ESTIMATORS
+from loopless.verify.cases.rollouts import padded, rollout
+from loopless.verify.contracts.estimators import ESTIMATORS
 
 # One entry for each recipe: the others differ in numbers only.
 RECIPES = {

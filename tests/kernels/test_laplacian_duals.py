@@ -7,10 +7,10 @@ from support.backends import BACKENDS, JAX, NUMPY, TORCH
 from support.compare import assert_close
 from support.laplacian import step
 
-from loopless.kernels.laplacian import AlloParts, allo_loss
-from loopless.kernels.laplacian_duals import Multipliers, allo_updates, first_multipliers
+from loopless.kernels.laplacian.duals import Multipliers, allo_updates, first_multipliers
+from loopless.kernels.laplacian.losses import AlloParts, allo_loss
 from loopless.reference import laplacian as reference
-from loopless.verify.features import call_allo, features
+from loopless.verify.cases.features import call_allo, features
 
 RATES = {"dual_rate": 0.3, "barrier_rate": 0.2}
 OPTIONS = {

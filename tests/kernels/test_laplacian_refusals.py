@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from loopless.kernels.laplacian import allo_loss, ggdo_loss
-from loopless.verify.features import call_allo, call_ggdo, features
+from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
+from loopless.verify.cases.features import call_allo, call_ggdo, features
 
 PLAIN = features((5, 3), 0)
 

@@ -5,9 +5,9 @@ import torch
 from support.backends import TORCH
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loopless.arrays import torch_scan
-from loopless.verify.cases import rollout
-from loopless.verify.estimators import ESTIMATORS
+from loopless.arrays.scan import torch as torch_scan
+from loopless.verify.cases.rollouts import rollout
+from loopless.verify.contracts.estimators import ESTIMATORS
 
 
 class Counter(TorchDispatchMode):

@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 
 import loopless as ll
 from loopless.kernels import policy_gradient as kernels
-from loopless.verify.policy_rows import (
+from loopless.verify.cases.policy_rows import (
     INPUTS,
     ROWS,
     call_policy_gradient,

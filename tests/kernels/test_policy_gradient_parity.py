@@ -8,7 +8,7 @@ from support.backends import DTYPES
 from support.compare import assert_close
 from support.policy_gradient import CALLS, KERNELS_OF, ROADS, SITUATIONS, TWINS_OF, scalars
 
-from loopless.verify.policy_rows import ROWS, padded, policy_rows
+from loopless.verify.cases.policy_rows import ROWS, padded, policy_rows
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 every_loss = pytest.mark.parametrize("name", CALLS)

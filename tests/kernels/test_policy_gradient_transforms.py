@@ -16,9 +16,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import loopless as ll
-from loopless.arrays import jax_scan
+from loopless.arrays.scan import jax as jax_scan
 from loopless.kernels import policy_gradient
-from loopless.verify.policy_rows import INPUTS, ROWS, call_ppo, padded, policy_rows
+from loopless.verify.cases.policy_rows import INPUTS, ROWS, call_ppo, padded, policy_rows
 
 every_loss = pytest.mark.parametrize("name", CALLS)
 with_options = pytest.mark.parametrize("optional", [False, True], ids=["plain", "clipped, masked"])

@@ -9,7 +9,7 @@ from support.compare import assert_all_close, assert_close
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases import rollout
+from loopless.verify.cases.rollouts import rollout
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS, ids=str)
 SIZES = [(30, 5), (1, 2), (64,)]

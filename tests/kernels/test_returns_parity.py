@@ -9,8 +9,8 @@ from support.compare import assert_all_close, assert_close
 from support.strategies import rollouts
 
 import loopless as ll
-from loopless.verify.cases import padded, rollout, situations
-from loopless.verify.estimators import ESTIMATORS
+from loopless.verify.cases.rollouts import padded, rollout, situations
+from loopless.verify.contracts.estimators import ESTIMATORS
 
 SITUATIONS = situations()
 every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loopless.nets.numba_acting import Actor, choose, generator
+from loopless.compiled.mlp import Actor, choose, generator
 from loopless.nets.q_network import QNetwork, plain_layers
 
 ACTIVATIONS = ("relu", "tanh", "selu")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support.compare import assert_close
 
-from loopless.nets import gpt
-from loopless.nets.gpt import GPT, SIZES, parameters
+from loopless.nets.gpt import model as gpt
+from loopless.nets.gpt.model import GPT, SIZES, parameters
 
 KEY = jax.random.key(3)
 TINY = (2, 2, 8)

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from loopless.nets.gpt import GPT
-from loopless.nets.gpt_sampling import Rules, choose, decode, prefill, sample, stream
+from loopless.nets.gpt.model import GPT
+from loopless.nets.gpt.sampling import Rules, choose, decode, prefill, sample, stream
 
 KEY = jax.random.key(7)
 BLOCK, VOCABULARY = 8, 11
@@ -88,7 +88,7 @@ def test_a_seed_writes_the_same_again_and_another_does_not():
 
 
 def test_nothing_is_compiled_for_another_prompt_length():
-    from loopless.nets import gpt_sampling
+    from loopless.nets.gpt import sampling as gpt_sampling
 
     sizes = []
     for length in (1, 2, 5, 9):

@@ -11,7 +11,7 @@ from gpt_loop import exact, gelu_new, logits, weights
 from safetensors.numpy import save_file
 from support.compare import assert_close
 
-from loopless.nets.gpt_weights import read_gpt2
+from loopless.nets.gpt.weights import read_gpt2
 
 TOKENS = np.array([3, 0, 10, 7, 7])
 FORWARD = jax.jit(lambda model, tokens: model(tokens))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from loopless.arrays.jax_product import product
+from loopless.arrays.xla_cpu.product import product
 from loopless.nets.layers import ACTIVATIONS, Convolutions, as_vector, filters_for
 from loopless.nets.q_network import QNetwork, plain_layers
 

@@ -9,11 +9,11 @@ import pytest
 from policy_cases import CHOICES, HEADS, fits, plain_choices
 from scipy import stats
 
+from loopless.compiled.mlp import tanh
+from loopless.compiled.policy import LARGEST_LOG_STD as OURS
+from loopless.compiled.policy import PolicyActor, draw_choices, draw_numbers, generator
 from loopless.nets.actor_critic import ActorCritic
 from loopless.nets.distributions import LARGEST_LOG_STD
-from loopless.nets.numba_acting import tanh
-from loopless.nets.numba_policy import LARGEST_LOG_STD as OURS
-from loopless.nets.numba_policy import PolicyActor, draw_choices, draw_numbers, generator
 
 SHIFT, SCALE, CLIP = np.float32([0.5, -1, 0, 2]), np.float32([2, 0.5, 1, 3]), 1.5
 ROUNDS = 500  # of 8 rows each, alike: 4000 draws

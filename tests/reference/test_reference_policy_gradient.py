@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loopless import reference
-from loopless.verify.policy_rows import (
+from loopless.verify.cases.policy_rows import (
     INPUTS,
     call_policy_gradient,
     call_ppo,

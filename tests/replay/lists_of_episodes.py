@@ -3,7 +3,7 @@
 import numpy as np
 
 from loopless.reference import episodic as reference
-from loopless.replay.episodic import EpisodicReplayBuffer
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 
 FIELDS = {"obs": ((), np.int64)}
 ROWS = [

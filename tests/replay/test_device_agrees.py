@@ -7,9 +7,9 @@ import pytest
 from device_cases import FIELDS, GAMMA, leaves, stack, transition, words_of
 from numba import njit
 
+from loopless.compiled.random import bits
 from loopless.replay import EpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from loopless.replay.device import EpisodicBuffer, PrioritizedBuffer, RingBuffer
-from loopless.replay.numba_random import bits
 
 SIZES = [(50, 20), (50, 130)]  # capacity, rows added
 

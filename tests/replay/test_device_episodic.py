@@ -17,7 +17,7 @@ from loopless.reference import episodic as reference
 from loopless.replay.device import EpisodicBuffer, layout
 from loopless.replay.device.gaps import gaps
 from loopless.replay.device.segments import horizons
-from loopless.replay.episodic import EpisodicReplayBuffer
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 
 KEY = jax.random.key(0)
 DRAWS = 100_000

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopless.compiled import tree as numba_tree
 from loopless.reference.replay import draw_by_priority
-from loopless.replay import numba_tree
 from loopless.replay.device import sum_tree
 
 FLOATS = [jnp.float32, jnp.float64]

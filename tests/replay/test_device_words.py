@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from loopless.replay import numba_random
+from loopless.compiled import random as numba_random
 from loopless.replay.device import random_words
 from loopless.replay.device.words import below, fraction, threefry, unit
 

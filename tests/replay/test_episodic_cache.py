@@ -7,14 +7,17 @@ from pathlib import Path
 
 from numba.core.dispatcher import Dispatcher
 
-from loopless.arrays import numba_jit
-from loopless.replay import numba_aliases, numba_episodic, numba_random, numba_ring
-from loopless.replay.numba_digest import digest_of
+from loopless.compiled import aliases as numba_aliases
+from loopless.compiled import episodic as numba_episodic
+from loopless.compiled import jit as numba_jit
+from loopless.compiled import random as numba_random
+from loopless.compiled import ring as numba_ring
+from loopless.compiled.digest import digest_of
 
 KERNELS = """
 import helper
-from loopless.arrays.numba_jit import jit
-from loopless.replay.numba_digest import digest_of
+from loopless.compiled.jit import jit
+from loopless.compiled.digest import digest_of
 
 def compile(digest):
     @jit()

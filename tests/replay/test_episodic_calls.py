@@ -8,7 +8,7 @@ import pytest
 import torch
 from lists_of_episodes import FIELDS, assert_same, buffer_of
 
-from loopless.replay.episodic import EpisodicReplayBuffer
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 
 
 def test_batches_go_into_the_callers_arrays():

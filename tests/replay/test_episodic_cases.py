@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from lists_of_episodes import FIELDS, Beside, assert_same, buffer_of, starts_of
 
-from loopless.replay.episodic import EpisodicReplayBuffer
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from lists_of_episodes import FIELDS, assert_same
 
-from loopless.replay import memory
-from loopless.replay.episodic import EpisodicReplayBuffer
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
+from loopless.replay.storage import size as memory
 
 
 @pytest.mark.parametrize(

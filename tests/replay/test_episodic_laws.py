@@ -8,8 +8,8 @@ import pytest
 from lists_of_episodes import HORIZONS, ROWS, cells, filled, fits, likely
 from numba import njit
 
+from loopless.compiled import episodic as numba_episodic
 from loopless.reference import episodic as reference
-from loopless.replay import numba_episodic
 
 DRAWS = 200_000
 DISCOUNTS = [0.0, 0.2, 0.9, 0.99, 1.0]

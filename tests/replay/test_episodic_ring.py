@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from lists_of_episodes import Beside, assert_same, buffer_of
 
-from loopless.replay.episodic import EpisodicReplayBuffer
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 
 WEIGHTS = st.sampled_from([0, 0, 0.5, 1, 3.25, 1e-30, 1e30])
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from lists_of_episodes import Beside, assert_same, buffer_of
 
-from loopless.replay import memory
-from loopless.replay.episodic import EpisodicReplayBuffer
-from loopless.replay.ring import ReplayBuffer
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
+from loopless.replay.host.ring import ReplayBuffer
+from loopless.replay.storage import size as memory
 
 FIELDS = {
     "obs": {"near": ((3,), np.float32), "image": ((20, 20), np.uint8)},

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from lists_of_episodes import HORIZONS, assert_same, buffer_of, cells, filled, fits
 
+from loopless.compiled.aliases import balance
 from loopless.reference import episodic as reference
-from loopless.replay import memory
-from loopless.replay.episodic_weights import NONE
-from loopless.replay.numba_aliases import balance
+from loopless.replay.host.episodic.weights import NONE
+from loopless.replay.storage import size as memory
 
 DRAWS = 200_000
 both_laws = pytest.mark.parametrize("law", ["episode", "transition"])

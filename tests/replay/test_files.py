@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from loopless.replay.prioritized import PrioritizedReplayBuffer
-from loopless.replay.ring import ReplayBuffer
+from loopless.replay.host.prioritized import PrioritizedReplayBuffer
+from loopless.replay.host.ring import ReplayBuffer
 
 FIELDS = {
     "obs": {"near": ((3,), np.float32), "image": ((20, 20), np.uint8)},

@@ -10,14 +10,9 @@ import textwrap
 import numpy as np
 import pytest
 
-from loopless.replay import (
-    EpisodicReplayBuffer,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    journal,
-    memmap,
-    memory,
-)
+from loopless.replay import EpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from loopless.replay.storage import journal, memmap
+from loopless.replay.storage import size as memory
 
 FIELDS = {
     "obs": ((3,), np.float32),

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from loopless.compiled import tree as numba_tree
 from loopless.reference.replay import (
     PriorityList,
     TransitionList,
     draw_by_priority,
     importance_weights,
 )
-from loopless.replay import numba_tree
-from loopless.replay.prioritized import Linear, PrioritizedReplayBuffer
+from loopless.replay.host.prioritized import Linear, PrioritizedReplayBuffer
 
 FIELDS = {"obs": ((3,), np.float32), "number": ((), np.int64)}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from loopless.replay import numba_random
+from loopless.compiled import random as numba_random
 
 MASK = (1 << 64) - 1
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from loopless.reference.replay import TransitionList
-from loopless.replay import memory
-from loopless.replay.ring import ReplayBuffer
+from loopless.replay.host.ring import ReplayBuffer
+from loopless.replay.storage import size as memory
 
 GAMMA = 0.9
 FIELDS = {
@@ -598,7 +598,7 @@ def test_broken_copies_are_caught(broken):
 
 def test_declaring_and_adding_does_not_import_numba():
     code = (
-        "import sys; from loopless.replay.ring import ReplayBuffer; "
+        "import sys; from loopless.replay.host.ring import ReplayBuffer; "
         "b = ReplayBuffer(3, {'x': ((), 'int64')}); b.add(x=1); assert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

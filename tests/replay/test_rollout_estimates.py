@@ -17,7 +17,7 @@ from lists_of_rows import (
     step_of,
 )
 
-from loopless.replay import rollout
+from loopless.replay.host.rollout import buffer as rollout
 
 
 @both_libraries

@@ -18,9 +18,9 @@ from lists_of_rows import (
     step_of,
 )
 
-from loopless.replay import estimates
-from loopless.replay.columns import Columns
-from loopless.replay.ends import Ends
+from loopless.replay.host.rollout import estimates
+from loopless.replay.host.rollout.columns import Columns
+from loopless.replay.host.rollout.ends import Ends
 
 
 def check_same(buffer, lists):

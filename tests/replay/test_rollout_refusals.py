@@ -13,8 +13,8 @@ from lists_of_rows import (
     make,
 )
 
-from loopless.replay import memory
-from loopless.replay.stores import NumPyStore
+from loopless.replay.host.rollout.stores import NumPyStore
+from loopless.replay.storage import size as memory
 
 WRONG_ARRAYS = {
     "a missing name": ({"row": None}, ValueError, "row is missing"),

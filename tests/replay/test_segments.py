@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopless.reference import episodic as reference
-from loopless.replay.segments import CONVENTIONS, horizons, odd_run
+from loopless.replay.host.episodic.segments import CONVENTIONS, horizons, odd_run
 
 SIZES = st.integers(1, 40)
 

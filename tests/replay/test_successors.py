@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from loopless.reference.replay import TransitionList
-from loopless.replay import memory, successors
-from loopless.replay.prioritized import PrioritizedReplayBuffer
-from loopless.replay.ring import ReplayBuffer
+from loopless.replay.host import successors
+from loopless.replay.host.prioritized import PrioritizedReplayBuffer
+from loopless.replay.host.ring import ReplayBuffer
+from loopless.replay.storage import size as memory
 
 GAMMA = 0.9
 OBSERVATION = {"near": ((2,), np.float32), "image": ((5, 60), np.uint8)}  # one packed, one apart

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from loopless.report import bars, curves
 from loopless.report.hero import speed_cards
 from loopless.report.markup import Markup, tag
-from loopless.runs.series import Curve
+from loopless.runs.pictures.series import Curve
 
 positive = st.floats(1e-12, 1e12)
 

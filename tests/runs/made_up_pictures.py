@@ -3,7 +3,7 @@
 import os
 import time
 
-from loopless.runs.plots import PICTURES, Run, picture
+from loopless.runs.pictures.plots import PICTURES, Run, picture
 
 for name in {*PICTURES} - {"return"}:  # one of the usual ones is enough, and quick
     del PICTURES[name]

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from loopless.envs.grid import make_grid
-from loopless.envs.grid_laplacian import eigenpairs, geometric_pairs
-from loopless.kernels.laplacian_scores import similarities
-from loopless.runs import snapshots
-from loopless.runs.plots import Run
+from loopless.envs.grids.laplacian import eigenpairs, geometric_pairs
+from loopless.envs.grids.world import make_grid
+from loopless.kernels.laplacian.scores import similarities
+from loopless.runs.pictures import snapshots
+from loopless.runs.pictures.plots import Run
 
 
 def made_up(grid="GridRoom-4", d=11, seeds=1, count=12, steps=20_000):

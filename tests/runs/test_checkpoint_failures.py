@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from failing_disk import WAYS, Died, Disk
 
-from loopless.runs import durable
+from loopless.files import atomic as durable
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.failures import WriteFailed
 from loopless.runs.folder import RunFolder

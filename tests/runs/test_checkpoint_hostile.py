@@ -225,7 +225,7 @@ def test_a_shape_that_only_a_sparse_file_bears_out_takes_no_memory(checkpoints):
     script = f"""
 import os, resource
 from pathlib import Path
-from loopless.runs import manifest, tensor_file
+from loopless.files import manifest as manifest; from loopless.files import tensors as tensor_file
 from loopless.runs.checkpoint import Checkpoints
 checkpoints = Checkpoints(Path({str(checkpoints.run)!r}))
 folder = checkpoints.folder / {NEW!r}

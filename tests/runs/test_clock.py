@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from loopless.runs import quantities
-from loopless.runs.clock import LONGEST, OTHER, SECOND, Clock
+from loopless.runs.progress import quantities
+from loopless.runs.progress.clock import LONGEST, OTHER, SECOND, Clock
 
 
 class Time:

@@ -4,11 +4,11 @@ import made_up_runs
 import numpy as np
 import pytest
 
-from loopless.runs import comparison, look, series
-from loopless.runs.comparison import grouped
 from loopless.runs.failures import BadRun
-from loopless.runs.plots import Run
-from loopless.runs.statistics import bootstrap_band, iqm
+from loopless.runs.pictures import comparison, look, series
+from loopless.runs.pictures.comparison import grouped
+from loopless.runs.pictures.plots import Run
+from loopless.runs.pictures.statistics import bootstrap_band, iqm
 
 BASE = {"env": "CartPole-v1", "seed": 0, "double": False, "per": {"enabled": False}, "lr": 0.001}
 

@@ -12,7 +12,7 @@ import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopless.runs.config import differences, from_toml, resolve, to_toml
+from loopless.runs.config.resolve import differences, from_toml, resolve, to_toml
 from loopless.runs.failures import USAGE, BadConfig
 
 
@@ -309,7 +309,7 @@ def test_differences_name_old_and_new():
 
 CHILD = """
 import sys
-from loopless.runs.config import resolve
+from loopless.runs.config.resolve import resolve
 from dataclasses import dataclass
 @dataclass(frozen=True)
 class Settings:

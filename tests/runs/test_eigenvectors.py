@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from loopless.runs import eigenvectors, look, plots, snapshots
+from loopless.runs.pictures import eigenvectors, look, plots, snapshots
 
 PICTURES = ("eigenvectors", "eigenvalues", "similarities", "visits")
 NO_TRUTH = ("truth", "spaces", "weights", "similarities", "kernel_eigenvalues", "duals")

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from loopless.runs import durable, failures, folder
+from loopless.files import atomic as durable
+from loopless.runs import failures, folder
 from loopless.runs.failures import BadConfig, BadRun, Failure, RunInUse, WriteFailed
 from loopless.runs.folder import RunFolder
 

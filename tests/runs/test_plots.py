@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from loopless.runs import comparison, look, plots, series
 from loopless.runs.glossary import METRICS
-from loopless.runs.plots import PICTURES, Run
-from loopless.runs.statistics import bootstrap_band, iqm
+from loopless.runs.pictures import comparison, look, plots, series
+from loopless.runs.pictures.plots import PICTURES, Run
+from loopless.runs.pictures.statistics import bootstrap_band, iqm
 
 RUNS = {
     "usual": {"events": [(100_000, "resume"), (300_000, "restart"), (400_000, "nan")]},

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from loopless.runs import frame, progress
-from loopless.runs.clock import Clock
 from loopless.runs.memory import resident_bytes
-from loopless.runs.progress import Progress
+from loopless.runs.progress import display as progress
+from loopless.runs.progress import frame
+from loopless.runs.progress.clock import Clock
+from loopless.runs.progress.display import Progress
 
 WIDTHS = (20, 30, 40, 57, 80, 100, 240)
 ESCAPE = "\x1b"
@@ -270,8 +271,8 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(monkeypatch):
 def test_a_pipe_closed_by_its_reader_leaves_the_exit_code_alone():
     code = """
 import time
-from loopless.runs import progress
-from loopless.runs.clock import Clock
+from loopless.runs.progress import display as progress
+from loopless.runs.progress.clock import Clock
 progress.FIRST_LINE_S = progress.REFRESH_S = 0.001
 with progress.Progress(Clock(), 10, every_s=0.001) as shown:
     shown._thread.join(20)  # ends when the pipe is found broken

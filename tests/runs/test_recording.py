@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from loopless.runs import recording
 from loopless.runs.failures import BadConfig, WriteFailed
+from loopless.runs.pictures import recording
 
 
 def frames(count=5, height=11, width=13):

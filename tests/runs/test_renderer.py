@@ -12,9 +12,11 @@ import made_up_runs
 import numpy as np
 import pytest
 
-from loopless.runs import drawing, durable, metrics
-from loopless.runs.follow import Log
-from loopless.runs.renderer import Renderer
+from loopless.files import atomic as durable
+from loopless.runs import metrics
+from loopless.runs.pictures import drawing
+from loopless.runs.pictures.follow import Log
+from loopless.runs.pictures.renderer import Renderer
 
 PNG = b"\x89PNG\r\n\x1a\n"
 OWN = {"modules": ["made_up_pictures"]}
@@ -27,7 +29,9 @@ def folder(tmp_path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    monkeypatch.setattr("loopless.runs.renderer.LAST_DRAWING_S", 120.0)  # tests share the cores
+    monkeypatch.setattr(
+        "loopless.runs.pictures.renderer.LAST_DRAWING_S", 120.0
+    )  # tests share the cores
 
 
 def until(condition, seconds=60.0):
@@ -199,7 +203,7 @@ def test_a_system_that_shuts_down_gets_a_last_drawing(folder):
 TRAINER = """
 import os, sys, time
 from pathlib import Path
-from loopless.runs.renderer import Renderer
+from loopless.runs.pictures.renderer import Renderer
 folder = Path(sys.argv[1])
 renderer = Renderer(folder, modules=["made_up_pictures"])
 if "worker" in sys.argv:
@@ -295,7 +299,7 @@ def refreshed(log: Log) -> Log:
 @pytest.mark.parametrize("block", [1, 7, 1000, 1 << 22])
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_log_read_as_it_grows_is_the_log(tmp_path, monkeypatch, block, seeds):
-    monkeypatch.setattr("loopless.runs.follow.BLOCK", block)
+    monkeypatch.setattr("loopless.runs.pictures.follow.BLOCK", block)
     rows = made_up_runs.rows(count=6, seeds=seeds, evaluations=2)
     rows[3] = {"step": 3, "time": 0.0, "kind": "train", "beta": 0.5}
     text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -336,7 +340,7 @@ def test_broken_lines_are_left_out(folder):
 
 def test_the_process_that_draws_steps_back():
     script = (
-        "import os; from pathlib import Path; from loopless.runs import drawing\n"
+        "import os; from pathlib import Path; from loopless.runs.pictures import drawing as drawing\n"
         "os.setsid(); before = os.nice(0); drawing.step_back()\n"
         "group = Path('/proc/self/autogroup')\n"
         "print(os.nice(0) - before, group.read_text().split()[-1] if group.exists() else None)"

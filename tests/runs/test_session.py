@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from loopless.envs.refusals import EnvError
-from loopless.runs import session, snapshots
+from loopless.runs import session
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, WriteFailed
 from loopless.runs.folder import RunFolder
+from loopless.runs.pictures import snapshots
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from loopless.runs import snapshots
 from loopless.runs.failures import WriteFailed
+from loopless.runs.pictures import snapshots
 
 
 def saved(run, *steps):

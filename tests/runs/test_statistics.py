@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from loopless.runs import statistics
-from loopless.runs.statistics import bootstrap_band, iqm
+from loopless.runs.pictures import statistics
+from loopless.runs.pictures.statistics import bootstrap_band, iqm
 
 finite = st.floats(-1e6, 1e6, width=32)
 curves = hnp.arrays(np.float64, st.tuples(st.integers(1, 9), st.integers(1, 5)), elements=finite)

@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 
 from loopless.runs import tensorboard
 from loopless.runs.failures import BadConfig
-from loopless.runs.follow import Log
+from loopless.runs.pictures.follow import Log
 from loopless.runs.tensorboard import EventFiles
 
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from loopless.kernels import avatarl
-from loopless.kernels.avatarl import _loss, avatarl_loss
+from loopless.kernels.avatarl import loss as avatarl
+from loopless.kernels.avatarl.loss import _loss, avatarl_loss
 from loopless.reference import avatarl as loops
 from loopless.verify.mutants import avatarl as mutants
 from support.backends import JAX, NUMPY, TORCH, Backend

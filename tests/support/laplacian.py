@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import torch
 
-from loopless.envs import grid_laplacian
-from loopless.kernels import laplacian_scores
-from loopless.kernels.laplacian import allo_loss
+from loopless.envs.grids import laplacian as grid_laplacian
+from loopless.kernels.laplacian import scores as laplacian_scores
+from loopless.kernels.laplacian.losses import allo_loss
 from loopless.reference import laplacian as reference
-from loopless.verify.features import ARGUMENTS, call_allo, situations
+from loopless.verify.cases.features import ARGUMENTS, call_allo, situations
 from loopless.verify.mutants import laplacian as mutants
 from support.backends import JAX, TORCH
 from support.compare import assert_close

@@ -7,14 +7,14 @@ import torch
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.mutants import policy_gradient as mutants
-from loopless.verify.policy_rows import (
+from loopless.verify.cases.policy_rows import (
     INPUTS,
     ROWS,
     call_policy_gradient,
     call_ppo,
     situations,
 )
+from loopless.verify.mutants import policy_gradient as mutants
 from support.backends import JAX, NUMPY, TORCH, Backend
 from support.compare import assert_close
 from support.q_learning import Elsewhere, Watched

@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import loopless as ll
 from loopless import reference
+from loopless.verify.cases.transitions import MEMBERS, call_loss, call_targets, situations
 from loopless.verify.mutants import q_learning as mutants
-from loopless.verify.transitions import MEMBERS, call_loss, call_targets, situations
 from support.backends import JAX, NUMPY, TORCH, Backend
 from support.compare import assert_close
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopless.text import loops, tokenizer
+from loopless.reference import text as loops
+from loopless.text import tokenizer
 from loopless.text.tokenizer import ByteTokenizer, CharTokenizer, Decoder
 
 BYTES = ByteTokenizer()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopless.text import loops
+from loopless.reference import text as loops
 from loopless.text.windows import ORDERS, Windows, bits, shuffled
 
 TOKENS = np.arange(1000, dtype=np.uint16)

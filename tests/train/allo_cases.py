@@ -7,9 +7,9 @@ import numpy as np
 from dqn_cases import quick
 
 from loopless.nets.q_network import plain_layers
-from loopless.train.allo import build
-from loopless.train.allo_config import ALLO
-from loopless.train.allo_data import on_device, source_of
+from loopless.train.allo.algorithm import build
+from loopless.train.allo.config import ALLO
+from loopless.train.allo.data import on_device, source_of
 
 ROOM = ".....\n.XX..\n....X\n"
 PORTAL = ".,.,E1,.\n.,X,X,.\nPD:1,.,.,.\n"

@@ -8,11 +8,11 @@ import numpy as np
 from dqn_cases import quick
 
 from loopless.envs import autoreset
-from loopless.envs.chain import Chain
-from loopless.runs.clock import Clock
-from loopless.train.dqn import CompiledRun, build
-from loopless.train.dqn_config import DQN
-from loopless.train.dqn_hosted import Hosted
+from loopless.envs.compiled.chain import Chain
+from loopless.runs.progress.clock import Clock
+from loopless.train.dqn.algorithm import CompiledRun, build
+from loopless.train.dqn.config import DQN
+from loopless.train.dqn.hosted import Hosted
 
 GAMMA = 0.9
 # One-hot observations and no hidden layer: a table. Every action is drawn evenly, so that all

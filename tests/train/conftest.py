@@ -10,7 +10,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from run_results import TINY, command, flags
 
 from loopless.runs import session
-from loopless.runs.renderer import Renderer
+from loopless.runs.pictures.renderer import Renderer
 
 SETTINGS = {
     "jax_persistent_cache_min_compile_time_secs": 0.0,

@@ -15,22 +15,20 @@ import numpy as np
 
 from loopless.envs.spaces import Box
 from loopless.nets.layers import as_vector
-from loopless.train import (
-    allo_run,
-    avatarl,
-    compiled_mode,
-    dqn,
-    dqn_compiled,
-    dqn_hosted,
-    dqn_loop,
-    lm_run,
-    ppo_acting,
-    ppo_compiled,
-    ppo_hosted,
-)
-from loopless.train.dqn import Algorithm, Learner, build
-from loopless.train.dqn_config import DQN
-from loopless.train.dqn_loop import Loop
+from loopless.train.allo import run as allo_run
+from loopless.train.avatarl import algorithm as avatarl
+from loopless.train.dqn import algorithm as dqn
+from loopless.train.dqn import compiled as dqn_compiled
+from loopless.train.dqn import hosted as dqn_hosted
+from loopless.train.dqn import loop as dqn_loop
+from loopless.train.dqn.algorithm import Algorithm, Learner, build
+from loopless.train.dqn.config import DQN
+from loopless.train.dqn.loop import Loop
+from loopless.train.engine import compiled_mode
+from loopless.train.lm import run as lm_run
+from loopless.train.ppo import acting as ppo_acting
+from loopless.train.ppo import compiled as ppo_compiled
+from loopless.train.ppo import hosted as ppo_hosted
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 quick = functools.partial(jax.jit, compiler_options=QUICK)

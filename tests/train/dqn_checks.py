@@ -22,10 +22,10 @@ from dqn_cases import (
 from plain_update import SGD, Adam, clipped, flat, gradients, shaped
 from scipy import stats
 
-from loopless.envs.chain import Chain
-from loopless.runs.clock import Clock
-from loopless.train.dqn_config import DQN
-from loopless.train.dqn_hosted import Hosted
+from loopless.envs.compiled.chain import Chain
+from loopless.runs.progress.clock import Clock
+from loopless.train.dqn.config import DQN
+from loopless.train.dqn.hosted import Hosted
 
 
 def fused_is_the_loop(**options) -> None:

@@ -10,8 +10,8 @@ from run_results import go
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.folder import RunFolder
 from loopless.train import registry
-from loopless.train.avatarl_config import AvataRL
-from loopless.train.lm_config import LM
+from loopless.train.avatarl.config import AvataRL
+from loopless.train.lm.config import LM
 
 SMALL = {
     "tokenizer": "char", "layers": 1, "heads": 2, "width": 8, "block": 8, "batch": 3, "steps": 20,

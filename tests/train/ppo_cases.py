@@ -9,10 +9,10 @@ import numpy as np
 
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete
 from loopless.nets.layers import rebuilder
-from loopless.train import ppo
-from loopless.train.ppo import Algorithm, Learner, Rollout, build
-from loopless.train.ppo_config import PPO
-from loopless.train.statistics import Statistics
+from loopless.train.engine.statistics import Statistics
+from loopless.train.ppo import algorithm as ppo
+from loopless.train.ppo.algorithm import Algorithm, Learner, Rollout, build
+from loopless.train.ppo.config import PPO
 
 OBS = Box((3,))
 CHOICE, NUMBERS, CHOICES = Discrete(3), Box((2,), low=-1.0, high=1.0), MultiDiscrete((2, 3))

@@ -11,7 +11,7 @@ from loopless.runs import session
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.folder import RunFolder
 from loopless.train import registry
-from loopless.train.dqn_config import DQN
+from loopless.train.dqn.config import DQN
 
 TIMES = {"time", "steps_per_second", "updates_per_second", "tokens_per_second", "memory_bytes"}
 

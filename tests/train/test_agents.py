@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from loopless.train.agents import each, for_all, placed
+from loopless.train.engine.agents import each, for_all, placed
 
 STATES, OWN, SHARED = np.arange(24.0).reshape(6, 4), np.arange(6.0), np.float64(10)
 
@@ -75,7 +75,7 @@ def test_an_accelerator_has_them_side_by_side(monkeypatch):
 RUN = """
 import sys
 import numpy as np
-from loopless.runs.clock import Clock
+from loopless.runs.progress.clock import Clock
 from loopless.train import commands, registry
 settings = {
     "dqn": dict(env="loopless/Chain-v0", hidden=(6,), envs=2, train_every=8, steps=160,

@@ -10,11 +10,11 @@ import pytest
 from allo_cases import ROOM, tiny
 from run_results import command
 
-from loopless.runs import config as configs
+from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadConfig
-from loopless.train.allo import _network
-from loopless.train.allo_config import ALLO, LEAST
-from loopless.train.allo_data import observations_of, source_of
+from loopless.train.allo.algorithm import _network
+from loopless.train.allo.config import ALLO, LEAST
+from loopless.train.allo.data import observations_of, source_of
 
 WRONG = [
     ({"learning_rate": 0.0}, "learning_rate is 0.0"),

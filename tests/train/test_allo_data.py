@@ -9,8 +9,8 @@ from scipy import stats
 
 from loopless.replay.device import random_words
 from loopless.runs.failures import BadConfig
-from loopless.train import allo_files
-from loopless.train.allo_data import on_device, source_of
+from loopless.train.allo import files as allo_files
+from loopless.train.allo.data import on_device, source_of
 
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([6, 0, 4])

@@ -4,7 +4,7 @@ import example_modules
 import numpy as np
 import pytest
 
-from loopless.train import allo_files
+from loopless.train.allo import files as allo_files
 
 
 @pytest.fixture(scope="module")

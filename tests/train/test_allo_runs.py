@@ -11,11 +11,11 @@ from allo_cases import PORTAL, TINY
 from run_results import checkpoint_files, command, events, resume, rows, train, trainer_of
 from safetensors.numpy import load_file
 
-from loopless.runs import snapshots
 from loopless.runs.checkpoint import Checkpoints
-from loopless.runs.clock import Clock
 from loopless.runs.failures import BadRun
-from loopless.train.allo import Algorithm
+from loopless.runs.pictures import snapshots
+from loopless.runs.progress.clock import Clock
+from loopless.train.allo.algorithm import Algorithm
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer")
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from allo_cases import tiny
 
-from loopless.envs.grid import make_grid
-from loopless.envs.grid_laplacian import eigenpairs, episode_pairs
-from loopless.train import allo_scores as scores
-from loopless.train.allo_scores import HittingTimes
+from loopless.envs.grids.laplacian import eigenpairs, episode_pairs
+from loopless.envs.grids.world import make_grid
+from loopless.train.allo import scores
+from loopless.train.allo.scores import HittingTimes
 
 GRID = "......\n.XX...\n.....X\n"
 

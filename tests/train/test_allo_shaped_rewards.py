@@ -5,7 +5,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from loopless.envs.grid import make_grid
+from loopless.envs.grids.world import make_grid
 
 
 @pytest.fixture(scope="module")

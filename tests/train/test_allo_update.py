@@ -10,9 +10,11 @@ from allo_cases import Case, tiny
 from dqn_cases import quick
 from plain_allo import Plain
 
-from loopless.kernels import laplacian, laplacian_duals
-from loopless.train import allo, allo_data
-from loopless.train.allo import Algorithm, Drawn
+from loopless.kernels.laplacian import duals as laplacian_duals
+from loopless.kernels.laplacian import losses as laplacian
+from loopless.train.allo import algorithm as allo
+from loopless.train.allo import data as allo_data
+from loopless.train.allo.algorithm import Algorithm, Drawn
 
 STEPS = 200
 KINDS = {

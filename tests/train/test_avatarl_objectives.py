@@ -10,10 +10,10 @@ import pytest
 from dqn_cases import quick
 
 import loopless as ll
-from loopless.train import avatarl
-from loopless.train.avatarl import objective_of
-from loopless.train.avatarl_config import AvataRL
-from loopless.train.lm import network
+from loopless.train.avatarl import algorithm as avatarl
+from loopless.train.avatarl.algorithm import objective_of
+from loopless.train.avatarl.config import AvataRL
+from loopless.train.lm.algorithm import network
 
 CONFIG = AvataRL(
     layers=1, heads=1, width=4, block=5, top_k=2, reality_weight=0.6, critic_weight=0.5,

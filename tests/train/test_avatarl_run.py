@@ -9,13 +9,14 @@ import pytest
 from lm_cases import avatarl, lm, make, resume, train, weights_of, write_text
 from run_results import checkpoint_files, rows
 
-from loopless.nets.gpt_weights import read_gpt2
-from loopless.runs.clock import Clock
+from loopless.nets.gpt.weights import read_gpt2
 from loopless.runs.failures import BadConfig, BadRun
-from loopless.train import avatarl as avatarl_module
-from loopless.train import avatarl_trainer, text_data
-from loopless.train.avatarl import KeptStreams
-from loopless.train.lm import model_of
+from loopless.runs.progress.clock import Clock
+from loopless.train.avatarl import algorithm as avatarl_module
+from loopless.train.avatarl import trainer as avatarl_trainer
+from loopless.train.avatarl.algorithm import KeptStreams
+from loopless.train.lm import text_data
+from loopless.train.lm.algorithm import model_of
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer", "quick_text")
 

@@ -12,11 +12,11 @@ from PIL import Image
 from run_results import TINY, command
 
 from loopless.envs import autoreset
-from loopless.envs.pixels import Pixels
+from loopless.envs.compiled.pixels import Pixels
 from loopless.runs import exporting
 from loopless.runs.checkpoint import Checkpoints
-from loopless.train import dqn_trainer
-from loopless.train.dqn import build
+from loopless.train.dqn import trainer as dqn_trainer
+from loopless.train.dqn.algorithm import build
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "use_exported_policy.py"
 pytestmark = pytest.mark.usefixtures("remembered_programs", "commands")
@@ -59,7 +59,7 @@ def test_play_refuses_what_it_cannot_do(run, words, message, capsys):
 
 
 def test_an_env_that_renders_nothing_is_an_error_in_words(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("loopless.envs.gym_worlds.ChainEnv.render", lambda self: None)
+    monkeypatch.setattr("loopless.envs.worlds.gym.ChainEnv.render", lambda self: None)
     assert command("play", run, "--episodes", 1, "--record", tmp_path / "a.gif") == 2
     assert "no frames" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -98,7 +98,7 @@ def test_an_exported_policy_acts_like_the_network_from_numpy_alone(run, example,
     assert [policy(x) for x in obs] == values.argmax(-1).tolist()
     returns = example.main(
         [str(tmp_path / "mine.safetensors"), "--episodes", "3",
-         "--env", "loopless.envs.gym_worlds:loopless/Chain-v0"]
+         "--env", "loopless.envs.worlds.gym:loopless/Chain-v0"]
     )  # fmt: skip
     assert len(returns) == 3
     assert all(0 <= value <= 1 for value in returns)

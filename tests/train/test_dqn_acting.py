@@ -8,7 +8,7 @@ import pytest
 from dqn_cases import quick_programs
 from run_results import TINY, trainer_of
 
-from loopless.runs.clock import Clock
+from loopless.runs.progress.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("remembered_programs")
 MODES = ("compiled", "hosted")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from loopless.runs import config as configs
+from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadConfig
-from loopless.train.dqn_config import DQN, LEAST
+from loopless.train.dqn.config import DQN, LEAST
 
 WRONG = [
     ({"steps": 0}, "steps is 0"),

@@ -12,10 +12,10 @@ from run_results import TINY, checkpoint_files, events, go, resume, rows, train,
 from loopless.envs import EnvError
 from loopless.runs import trees
 from loopless.runs.checkpoint import Checkpoints
-from loopless.runs.clock import Clock
 from loopless.runs.failures import EnvFailed
 from loopless.runs.folder import RunFolder
-from loopless.train.dqn import cut
+from loopless.runs.progress.clock import Clock
+from loopless.train.dqn.algorithm import cut
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer")
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from loopless.envs.compiled import Autoreset
+from loopless.envs.compiled.autoreset import Autoreset
 from loopless.kernels.q_learning import q_loss
-from loopless.train.dqn import Algorithm
+from loopless.train.dqn.algorithm import Algorithm
 
 
 def done_for_terminated(monkeypatch):
@@ -101,7 +101,7 @@ def weights_of_rows_forgotten(monkeypatch):
     def loss(q, actions, targets, *, weights=None, **options):
         return q_loss(q, actions, targets, **options)
 
-    monkeypatch.setattr("loopless.train.dqn.q_loss", loss)
+    monkeypatch.setattr("loopless.train.dqn.algorithm.q_loss", loss)
 
 
 def plain_vanilla():

@@ -20,7 +20,7 @@ from dqn_cases import (
     transitions,
 )
 
-from loopless.train.dqn import Report
+from loopless.train.dqn.algorithm import Report
 
 COUNTS = (1, 2, 4, 8, 32)
 TOLERANCES = {"float32": {"rtol": 1e-5, "atol": 1e-6}, "float64": {"rtol": 1e-12, "atol": 1e-12}}

@@ -9,12 +9,12 @@ import pytest
 from lm_cases import SMALL, command, write_text
 from run_results import rows
 
-from loopless.nets.gpt_weights import read_gpt2
+from loopless.nets.gpt.weights import read_gpt2
 from loopless.text.tokenizer import load
-from loopless.train import sampling
 from loopless.train.commands import _weights
-from loopless.train.lm import model_of
-from loopless.train.lm_run import TextRun
+from loopless.train.lm import sampling
+from loopless.train.lm.algorithm import model_of
+from loopless.train.lm.run import TextRun
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "commands")
 

@@ -5,10 +5,10 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from loopless.nets.gpt import SIZES
-from loopless.train.avatarl_config import AvataRL
-from loopless.train.lm_config import LM
-from loopless.train.text_config import TextConfig
+from loopless.nets.gpt.model import SIZES
+from loopless.train.avatarl.config import AvataRL
+from loopless.train.lm.config import LM
+from loopless.train.lm.text_config import TextConfig
 
 
 @pytest.mark.parametrize("cls", [LM, AvataRL])

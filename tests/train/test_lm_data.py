@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from lm_cases import lm, write_text
 
+from loopless.reference.text import ngram_log_probability
 from loopless.runs.failures import BadConfig, BadRun
-from loopless.text.loops import ngram_log_probability
 from loopless.text.tokenizer import ByteTokenizer, save
-from loopless.train import text_data
-from loopless.train.lm_config import LM
-from loopless.train.text_data import Material
+from loopless.train.lm import text_data
+from loopless.train.lm.config import LM
+from loopless.train.lm.text_data import Material
 
 FLAT = LM(block=4, eval_windows=5, vocabulary=9)
 

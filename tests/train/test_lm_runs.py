@@ -9,8 +9,8 @@ from lm_cases import lm, make, resume, train, write_text
 from run_results import checkpoint_files, events, rows
 from test_dqn_program import calls_of_programs
 
-from loopless.runs.clock import Clock
-from loopless.text.loops import window_starts
+from loopless.reference.text import window_starts
+from loopless.runs.progress.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer", "quick_text")
 

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 from dqn_cases import quick
 
-from loopless.nets.gpt import GPT
-from loopless.train.lm import Algorithm, decays, language_loss, model_of, network, validation_loss
-from loopless.train.lm_config import LM
+from loopless.nets.gpt.model import GPT
+from loopless.train.lm.algorithm import (
+    Algorithm,
+    decays,
+    language_loss,
+    model_of,
+    network,
+    validation_loss,
+)
+from loopless.train.lm.config import LM
 
 VOCABULARY = 11
 # The bias of the keys has a gradient of rounding errors only; a large epsilon keeps them small.

@@ -7,9 +7,9 @@ import optax
 import pytest
 from jax import export
 
-from loopless.arrays.jax_native_adam import NAME
-from loopless.train import optimizer
-from loopless.train.optimizer import Optimizer, shortened
+from loopless.arrays.xla_cpu.adam import NAME
+from loopless.train.engine import optimizer
+from loopless.train.engine.optimizer import Optimizer, shortened
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {"a": RNG.normal(size=(3, 2)), "b": RNG.normal(size=4)}

@@ -6,10 +6,10 @@ import pytest
 from ppo_cases import NUMBERS, OBS, small
 
 from loopless.envs.spaces import Box, Discrete
-from loopless.runs import config as configs
+from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadConfig
-from loopless.train.ppo import build
-from loopless.train.ppo_config import LEAST, PPO
+from loopless.train.ppo.algorithm import build
+from loopless.train.ppo.config import LEAST, PPO
 
 WRONG = [
     ({"learning_rate": 0.0}, "learning_rate is 0.0"),

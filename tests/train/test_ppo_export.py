@@ -6,9 +6,9 @@ from dqn_cases import quick_programs
 from ppo_cases import CHOICE, CHOICES, NUMBERS, algorithm_of, learner_of, small
 
 from loopless.envs.spaces import Box
-from loopless.train import ppo_acting
-from loopless.train.ppo import build
-from loopless.train.ppo_export import described_policy
+from loopless.train.ppo import acting as ppo_acting
+from loopless.train.ppo.algorithm import build
+from loopless.train.ppo.export import described_policy
 
 
 def sigmoid(x):

@@ -12,9 +12,9 @@ from test_dqn_program import calls_of_programs
 
 from loopless.envs import HostedEnvs
 from loopless.runs.checkpoint import Checkpoints
-from loopless.runs.clock import Clock
-from loopless.train.ppo import hosted_rollout
-from loopless.train.ppo_config import PPO
+from loopless.runs.progress.clock import Clock
+from loopless.train.ppo.algorithm import hosted_rollout
+from loopless.train.ppo.config import PPO
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer")
 

@@ -14,10 +14,10 @@ from safetensors.numpy import load_file
 from test_dqn_program import calls_of_programs
 
 from loopless.runs.checkpoint import Checkpoints
-from loopless.runs.clock import Clock
+from loopless.runs.progress.clock import Clock
 from loopless.train import registry
 from loopless.train.commands import agents_of
-from loopless.train.ppo_config import PPO
+from loopless.train.ppo.config import PPO
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer")
 

@@ -6,7 +6,7 @@ import pytest
 from dqn_cases import quick
 from ppo_cases import ENVS, KEY, STEPS, algorithm_of, learner_of, rollout_of, small
 
-from loopless.train.statistics import LARGEST, Statistics, normalized
+from loopless.train.engine.statistics import LARGEST, Statistics, normalized
 
 ROWS = np.random.default_rng(0).normal(3.0, 2.0, (5, 4, 3)).astype(np.float32)
 

@@ -20,8 +20,8 @@ from ppo_cases import (
 )
 
 from loopless.kernels.policy_gradient import ppo_loss
-from loopless.train import ppo
-from loopless.train.ppo import Algorithm, shuffles
+from loopless.train.ppo import algorithm as ppo
+from loopless.train.ppo.algorithm import Algorithm, shuffles
 
 KINDS = {
     "choices": {},

@@ -8,7 +8,7 @@ import torch
 from loopless.reference.episodic import search_sample
 from loopless.verify.judge import judge
 from loopless.verify.plans import Options, Request, UsageError
-from loopless.verify.sampler_laws import Priorities, Ring, Stream
+from loopless.verify.samplers.laws import Priorities, Ring, Stream
 
 QUICK = Options(timing=False)
 
@@ -82,12 +82,12 @@ def test_a_right_sampler_is_equal(function, claim):
 
 
 def test_the_loop_twin_of_pairs_is_equal(monkeypatch):
-    monkeypatch.setattr("loopless.verify.samplers.DRAWS", 4_000)  # it searches anew for each
+    monkeypatch.setattr("loopless.verify.samplers.judge.DRAWS", 4_000)  # it searches anew for each
     assert judge(pairs_of_the_reference, "geometric_sampler", QUICK).equal
 
 
 def test_a_right_sampler_in_jax_is_equal(monkeypatch):
-    monkeypatch.setattr("loopless.verify.samplers.DRAWS", 2_560)
+    monkeypatch.setattr("loopless.verify.samplers.judge.DRAWS", 2_560)
     report = judge(by_choice_in_jax, "prioritized_sampler", QUICK)
     assert report.equal
     assert report.how.startswith("JAX")

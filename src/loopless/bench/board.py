@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loopless.bench.children import Part, Show
-from loopless.runs.quantities import clock_time
+from loopless.runs.progress.quantities import clock_time
 
 MARKS = {
     "waiting": ("·", "dim"),

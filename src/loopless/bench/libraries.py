@@ -30,7 +30,7 @@ def prepare(threads: int) -> None:
 def prepare_like_training(threads: int) -> None:
     """`prepare`, and first the settings that a training command makes before JAX starts."""
     from loopless.train import commands
-    from loopless.train.dqn_config import DQN
+    from loopless.train.dqn.config import DQN
 
     commands.prepare(DQN())
     prepare(threads)

@@ -4,30 +4,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loopless.envs.blocks import Block, Episodes
-    from loopless.envs.compiled import Autoreset, CompiledEnv, autoreset
-    from loopless.envs.hosted import HostedEnvs
+    from loopless.envs.compiled.autoreset import Autoreset, CompiledEnv, autoreset
+    from loopless.envs.compiled.registry import compiled_ids, make_compiled
+    from loopless.envs.hosted.blocks import Block, Episodes
+    from loopless.envs.hosted.envs import HostedEnvs
     from loopless.envs.refusals import EnvError, NonFiniteError
-    from loopless.envs.registry import compiled_ids, make_compiled
     from loopless.envs.spaces import Box, Discrete, MultiDiscrete, Space
     from loopless.envs.steps import VectorStep
 
 _HOMES = {
-    "Autoreset": "compiled",
-    "Block": "blocks",
+    "Autoreset": "compiled.autoreset",
+    "Block": "hosted.blocks",
     "Box": "spaces",
-    "CompiledEnv": "compiled",
+    "CompiledEnv": "compiled.autoreset",
     "Discrete": "spaces",
     "EnvError": "refusals",
-    "Episodes": "blocks",
-    "HostedEnvs": "hosted",
+    "Episodes": "hosted.blocks",
+    "HostedEnvs": "hosted.envs",
     "MultiDiscrete": "spaces",
     "NonFiniteError": "refusals",
     "Space": "spaces",
     "VectorStep": "steps",
-    "autoreset": "compiled",
-    "compiled_ids": "registry",
-    "make_compiled": "registry",
+    "autoreset": "compiled.autoreset",
+    "compiled_ids": "compiled.registry",
+    "make_compiled": "compiled.registry",
 }
 
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from loopless.arrays import checks, numpy_fused, outputs
+from loopless.arrays import checks
+from loopless.arrays import pool as outputs
+from loopless.arrays.dispatch import as_numpy_on_cpu
 from loopless.arrays.library import NUMBER, NUMPY
-from loopless.arrays.tensors import as_numpy_on_cpu
+from loopless.arrays.scan import numpy as numpy_fused
 
 
 @as_numpy_on_cpu
@@ -31,7 +33,7 @@ def normalize(x, valid=None, *, min_std=1e-8):
     if valid is not None:
         valid = checks.flag(function, "valid", valid, library, x, "x")
     if library is NUMPY:
-        from loopless.arrays import numba_moments
+        from loopless.compiled import moments as numba_moments
 
         wide = library.wide(dtype)
         out = outputs.empty(x.shape, wide)

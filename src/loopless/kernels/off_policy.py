@@ -4,8 +4,8 @@ Arguments are those of `kernels.returns`; ratios π(a_t|s_t)/μ(a_t|s_t) come as
 """
 
 from loopless.arrays import checks, scan
-from loopless.arrays.recipe import Recipe
-from loopless.arrays.tensors import as_numpy_on_cpu
+from loopless.arrays.dispatch import as_numpy_on_cpu
+from loopless.arrays.scan.recipe import Recipe
 from loopless.kernels.returns import check
 
 # exp stays finite in each precision, so that 0·∞ cannot arise where a clip follows

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loopless.arrays import scan, tensors
+from loopless.arrays import dispatch as tensors
+from loopless.arrays import scan
 from loopless.arrays.actions import constant
 from loopless.arrays.library import NUMBER, NUMPY, Library
-from loopless.arrays.numpy_fused import flat
+from loopless.arrays.scan.numpy import flat
 from loopless.kernels import policy_gradient_arguments as arguments
 from loopless.kernels.policy_gradient_arguments import Numbers, Rows
 
@@ -225,7 +226,7 @@ def _numpy_scalars(dtype, derivatives: bool, rows: Rows, numbers: Numbers):
 
 @functools.cache
 def _kernel() -> Callable:
-    from loopless.arrays import numba_surrogate
+    from loopless.compiled import policy_gradient as numba_surrogate
 
     return numba_surrogate.losses(_cut, _bounded, _is_plain)
 

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loopless.arrays import scan, tensors
+from loopless.arrays import dispatch as tensors
+from loopless.arrays import scan
 from loopless.arrays.actions import constant, taken
 from loopless.arrays.library import NUMPY
-from loopless.arrays.numpy_fused import flat, flat_or_number
+from loopless.arrays.scan.numpy import flat, flat_or_number
 from loopless.kernels import q_arguments
 
 _BOOL, _INTEGER = np.dtype(np.bool_), np.dtype(np.int64)
@@ -97,7 +98,7 @@ def _numpy_targets(dtype, rewards, terminated, next_q, gamma, next_q_online, nex
 
 @functools.cache
 def _target_kernel() -> Callable:
-    from loopless.arrays import numba_actions
+    from loopless.compiled import q_learning as numba_actions
 
     return numba_actions.targets(_target)
 
@@ -230,7 +231,7 @@ def _numpy_losses(dtype, loss, delta, derivatives, q, actions, targets, weights)
 
 @functools.cache
 def _loss_kernel(loss: str):
-    from loopless.arrays import numba_actions
+    from loopless.compiled import q_learning as numba_actions
 
     return numba_actions.losses(*LOSSES[loss])
 

@@ -12,9 +12,10 @@ Gradients flow to whatever input asks for them; detach the inputs, or use torch.
 jax.lax.stop_gradient, for targets. A recipe's `where` picks: nothing here masks by multiplying.
 """
 
-from loopless.arrays import checks, numpy_fused, scan
-from loopless.arrays.recipe import Recipe
-from loopless.arrays.tensors import as_numpy_on_cpu
+from loopless.arrays import checks, scan
+from loopless.arrays.dispatch import as_numpy_on_cpu
+from loopless.arrays.scan import numpy as numpy_fused
+from loopless.arrays.scan.recipe import Recipe
 from loopless.kernels import windows
 
 

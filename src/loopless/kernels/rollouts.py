@@ -8,8 +8,8 @@ that are stored one row late into post-step ones; `valid_mask` makes a mask of l
 import numpy as np
 
 from loopless.arrays import checks, scan
+from loopless.arrays.dispatch import as_numpy_on_cpu
 from loopless.arrays.library import NUMPY
-from loopless.arrays.tensors import as_numpy_on_cpu
 
 AUTORESETS = ("same_step", "next_step")
 

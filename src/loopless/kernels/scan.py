@@ -3,8 +3,8 @@
 import numpy as np
 
 from loopless.arrays import checks, scan
+from loopless.arrays.dispatch import as_numpy_on_cpu
 from loopless.arrays.library import NUMBER
-from loopless.arrays.tensors import as_numpy_on_cpu
 
 
 @as_numpy_on_cpu

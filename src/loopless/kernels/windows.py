@@ -5,8 +5,9 @@ next, so that composing each block from its left and from its right once (van He
 every window. Nothing is divided or subtracted, so that γ near 1 and long episodes lose no digits.
 """
 
-from loopless.arrays import numpy_fused, scan
+from loopless.arrays import scan
 from loopless.arrays.library import NUMPY
+from loopless.arrays.scan import numpy as numpy_fused
 
 
 def maps(where, last, rewards, next_values, terminated, truncated, gamma):

@@ -11,7 +11,7 @@ import numpy as np
 from loopless.nets.distributions import Head
 from loopless.nets.layers import MLP, Convolutions, Linear, filters_for, orthogonal
 from loopless.nets.recurrent import CORES, Core, Memory, forget, unroll
-from loopless.replay.refusals import no_choice, refuse
+from loopless.refusals import no_choice, refuse
 
 
 class ActorCritic(eqx.Module):

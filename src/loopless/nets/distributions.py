@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete, Space
-from loopless.replay.refusals import refuse
+from loopless.refusals import refuse
 
 LARGEST_LOG_STD = 20.0  # either way: neither a scale nor its inverse squared overflows float32
 _LOG_2PI = float(np.log(2 * np.pi))

@@ -12,7 +12,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from loopless.arrays.jax_product import product
+from loopless.arrays.xla_cpu.product import product
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "selu": jax.nn.selu}
 

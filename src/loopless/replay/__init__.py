@@ -1,9 +1,9 @@
 """Buffers: what an agent saw, kept and handed out without a Python loop over it."""
 
-from loopless.replay.episodic import EpisodicReplayBuffer
-from loopless.replay.prioritized import Linear, PrioritizedReplayBuffer
-from loopless.replay.ring import ReplayBuffer
-from loopless.replay.rollout import RolloutBuffer
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
+from loopless.replay.host.prioritized import Linear, PrioritizedReplayBuffer
+from loopless.replay.host.ring import ReplayBuffer
+from loopless.replay.host.rollout.buffer import RolloutBuffer
 
 __all__ = [
     "EpisodicReplayBuffer",

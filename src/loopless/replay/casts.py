@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from loopless.refusals import refuse
 from loopless.replay.fields import Field, dtype_name
-from loopless.replay.refusals import refuse
 
 
 def convert_all(

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from loopless.bench.summary import times
+from loopless.files import atomic as durable
 from loopless.report.markup import Markup, tag
 from loopless.report.words import prose, several
-from loopless.runs import durable
-from loopless.runs.quantities import duration
+from loopless.runs.progress.quantities import duration
 from loopless.verify.verdicts import Failing, Finding, Report, Timing
 
 COLOURS = {"agrees": "up", "differs": "down", "fragile": "down"}

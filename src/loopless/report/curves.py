@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from loopless.report.markup import Markup, join, tag
-from loopless.runs import series
-from loopless.runs.quantities import count, number
+from loopless.runs.pictures import series
+from loopless.runs.progress.quantities import count, number
 
 POINTS = 300
 FEW = 30  # points that are drawn as points, too

@@ -16,8 +16,9 @@ import numpy as np
 
 from loopless.bench import collection
 from loopless.bench.result import Result
+from loopless.files import atomic as durable
 from loopless.report import checked
-from loopless.runs import durable, metrics
+from loopless.runs import metrics
 from loopless.runs.failures import Failure
 from loopless.runs.folder import RunFolder
 from loopless.runs.glossary import METRICS

@@ -17,7 +17,7 @@ from loopless.bench.summary import Line, times, written
 from loopless.report.gathering import RunView
 from loopless.report.learning import result, what
 from loopless.report.markup import Markup, tag
-from loopless.runs.quantities import clock_time, count
+from loopless.runs.progress.quantities import clock_time, count
 
 MOST_RUNS = 8  # the rest stand in the table below
 

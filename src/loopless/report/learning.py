@@ -16,9 +16,9 @@ from loopless.report import curves
 from loopless.report.gathering import RunView
 from loopless.report.markup import Markup, tag
 from loopless.report.words import label, prose, setting, several, title, words
-from loopless.runs import series
 from loopless.runs.glossary import METRICS
-from loopless.runs.quantities import clock_time, count, number
+from loopless.runs.pictures import series
+from loopless.runs.progress.quantities import clock_time, count, number
 
 # What a run is judged by, the first that it has: the metric, and what it is called.
 RESULTS = {

@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from loopless.runs import durable, manifest, tensor_file
+from loopless.files import atomic as durable
+from loopless.files import manifest
+from loopless.files import tensors as tensor_file
+from loopless.files.manifest import STATE, WEIGHTS, Kind, Manifest
+from loopless.files.tensors import Broken
 from loopless.runs.failures import BadRun, writing
-from loopless.runs.manifest import STATE, WEIGHTS, Kind, Manifest
-from loopless.runs.tensor_file import Broken
 
 PREFIX = "weights/"
 _NAME = re.compile(r"step_(\d{12,18})")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.runs import durable
+from loopless.files import atomic as durable
 from loopless.runs.failures import BadConfig, writing
 
 

@@ -17,8 +17,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from loopless.runs import config as configs
-from loopless.runs import durable, origin
+from loopless.files import atomic as durable
+from loopless.runs import origin
+from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadConfig, BadRun, RunInUse, WriteFailed, writing
 from loopless.runs.lock import Lock
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from loopless.runs import durable
+from loopless.files import atomic as durable
 from loopless.runs.failures import writing
 from loopless.runs.glossary import METRICS, Metric
 

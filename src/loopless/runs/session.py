@@ -13,17 +13,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from loopless.envs.refusals import EnvError
-from loopless.runs import config as configs
-from loopless.runs import snapshots
 from loopless.runs.background import BackgroundSaver
 from loopless.runs.checkpoint import Checkpoint, Checkpoints
-from loopless.runs.clock import Clock
+from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, writing
 from loopless.runs.folder import RunFolder
 from loopless.runs.memory import resident_bytes
 from loopless.runs.metrics import MetricsLog
-from loopless.runs.progress import Progress
-from loopless.runs.renderer import Renderer
+from loopless.runs.pictures import snapshots
+from loopless.runs.pictures.renderer import Renderer
+from loopless.runs.progress.clock import Clock
+from loopless.runs.progress.display import Progress
 from loopless.runs.signals import StopSignals
 
 SHOWN = ("return_mean", "eval_return", "loss")  # while an agent trains

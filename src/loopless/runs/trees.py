@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from loopless.runs.manifest import differences
-from loopless.runs.tensor_file import entry_of
+from loopless.files.manifest import differences
+from loopless.files.tensors import entry_of
 
 Tree = TypeVar("Tree")
 

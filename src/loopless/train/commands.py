@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loopless.arrays.cores import cores, even_share
-from loopless.runs import config as configs
+from loopless.process import cores, even_share
+from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadConfig, Failure
 from loopless.runs.folder import RunFolder
 from loopless.train import registry
@@ -111,7 +111,7 @@ def play(
 def _play(path, episodes, checkpoint, seed, agent, record) -> int:
     import numpy as np
 
-    from loopless.runs import recording
+    from loopless.runs.pictures import recording
 
     if record is not None:
         recording.check(record)
@@ -143,7 +143,7 @@ def _sample(path, prompt, checkpoint, manner) -> int:
     if run.trainer not in ("lm", "avatarl"):
         raise BadConfig([f"{path} is a run of {run.trainer}; lm and avatarl write text."])
     _, config, weights = _weights(path, checkpoint, 0)
-    from loopless.train import sampling
+    from loopless.train.lm import sampling
 
     how = sampling.Manner(**manner)
     if wrong := how.problems():
@@ -205,8 +205,8 @@ def plot(paths: Sequence[Path], output: Path | None) -> int:
 
 
 def _plot(paths: Sequence[Path], output: Path | None) -> int:
-    from loopless.runs import look, plots
-    from loopless.runs.comparison import comparison
+    from loopless.runs.pictures import look, plots
+    from loopless.runs.pictures.comparison import comparison
 
     if not paths:
         raise BadConfig(["plot: name one run or more."])

@@ -12,15 +12,15 @@ from typing import Any
 from loopless.runs.failures import BadConfig
 
 TRAINERS = {
-    "dqn": ("loopless.train.dqn_config", "DQN", "loopless.train.dqn_trainer"),
-    "ppo": ("loopless.train.ppo_config", "PPO", "loopless.train.ppo_trainer"),
-    "allo": ("loopless.train.allo_config", "ALLO", "loopless.train.allo_trainer"),
+    "dqn": ("loopless.train.dqn.config", "DQN", "loopless.train.dqn.trainer"),
+    "ppo": ("loopless.train.ppo.config", "PPO", "loopless.train.ppo.trainer"),
+    "allo": ("loopless.train.allo.config", "ALLO", "loopless.train.allo.trainer"),
     "avatarl": (
-        "loopless.train.avatarl_config",
+        "loopless.train.avatarl.config",
         "AvataRL",
-        "loopless.train.avatarl_trainer",
+        "loopless.train.avatarl.trainer",
     ),
-    "lm": ("loopless.train.lm_config", "LM", "loopless.train.lm_trainer"),
+    "lm": ("loopless.train.lm.config", "LM", "loopless.train.lm.trainer"),
 }
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from loopless.verify import layouts, libraries
-from loopless.verify.contract import Contract
+from loopless.verify.contracts.contract import Contract
 from loopless.verify.plans import Plan, Record
 
 CALL_S = 10.0

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.verify.contract import Contract
+from loopless.verify.contracts.contract import Contract
 
 Allowed = Mapping[str, Any]
 

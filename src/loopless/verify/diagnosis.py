@@ -13,7 +13,7 @@ from typing import Any
 
 from loopless.verify import comparing
 from loopless.verify.calling import muted
-from loopless.verify.contract import Contract
+from loopless.verify.contracts.contract import Contract
 from loopless.verify.forms import Hidden
 from loopless.verify.mutants import MUTANTS
 

@@ -15,14 +15,15 @@ from time import monotonic
 
 import numpy as np
 
-from loopless.verify import comparing, libraries, samplers
+from loopless.verify import comparing, libraries
 from loopless.verify.calling import Caller, Refused, TimeUp
-from loopless.verify.contract import Contract
 from loopless.verify.contracts import CONTRACTS
+from loopless.verify.contracts.contract import Contract
 from loopless.verify.diagnosis import GRADIENTS, SENTENCES, Seen, diagnose
 from loopless.verify.forms import hidden
 from loopless.verify.plans import Options, UsageError
 from loopless.verify.properties import Property
+from loopless.verify.samplers import judge as samplers
 from loopless.verify.search import find_plan
 from loopless.verify.sources import SHAPES, SMALL, Seeded, smallest
 from loopless.verify.tables import table

@@ -15,7 +15,7 @@ from itertools import islice, product
 from typing import Any
 
 from loopless.verify import layouts, libraries
-from loopless.verify.contract import Contract
+from loopless.verify.contracts.contract import Contract
 
 _RECORDS = ("batch", "data", "rollout", "rollouts", "traj", "trajectory", "sample", "samples")
 _RECORDS += ("buffer", "transition", "transitions", "inputs", "args", "kwargs", "td", "tensordict")

@@ -17,7 +17,7 @@ import numpy as np
 
 from loopless.verify import comparing
 from loopless.verify.calling import CALL_S, Caller, Refused, TimeUp, muted
-from loopless.verify.contract import Contract
+from loopless.verify.contracts.contract import Contract
 from loopless.verify.plans import Plan, Request, UsageError, plans
 from loopless.verify.sources import Seeded
 

@@ -13,7 +13,7 @@ import numpy as np
 from loopless.bench.timing import Budget, Race
 from loopless.verify import layouts, libraries
 from loopless.verify.calling import Caller, TimeUp, limited
-from loopless.verify.contract import Contract
+from loopless.verify.contracts.contract import Contract
 from loopless.verify.verdicts import Timing
 
 BUDGET = Budget(total_s=0.4, most_samples=50)

@@ -18,9 +18,9 @@ from loopless.bench.markdown import measured_on
 from loopless.bench.replay.laws import misfit
 from loopless.bench.result import Result, load, save
 from loopless.bench.timing import Budget
-from loopless.runs.config import resolve
-from loopless.train import optimizer
-from loopless.train.allo_config import ALLO
+from loopless.runs.config.resolve import resolve
+from loopless.train.allo.config import ALLO
+from loopless.train.engine import optimizer
 
 SMALL = Learning(batch=8, components=3, hidden=(8, 8), envs=4, length=20)
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)

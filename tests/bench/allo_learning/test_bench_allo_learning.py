@@ -14,10 +14,10 @@ from loopless.bench.learning.tasks import PRESETS, ROOT
 from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load, save
 from loopless.bench.suites import Options
-from loopless.envs.grid import make_grid
-from loopless.runs import snapshots
-from loopless.runs.config import resolve
-from loopless.train.allo_config import ALLO
+from loopless.envs.grids.world import make_grid
+from loopless.runs.config.resolve import resolve
+from loopless.runs.pictures import snapshots
+from loopless.train.allo.config import ALLO
 
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
 JOB = Job("rooms", seeds=2)

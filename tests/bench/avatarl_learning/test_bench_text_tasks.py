@@ -7,9 +7,9 @@ import pytest
 from loopless.bench.avatarl_learning import tasks
 from loopless.bench.avatarl_learning.tasks import STUDENTS, critic
 from loopless.bench.learning.tasks import PRESETS, ROOT
-from loopless.runs.config import resolve
-from loopless.train.avatarl_config import AvataRL
-from loopless.train.lm_config import LM
+from loopless.runs.config.resolve import resolve
+from loopless.train.avatarl.config import AvataRL
+from loopless.train.lm.config import LM
 
 JOBS = [job for student in STUDENTS for job in student.jobs()]
 

@@ -11,8 +11,8 @@ from loopless.bench.learning.tasks import (
     TASKS,
     Job,
 )
-from loopless.runs.config import resolve
-from loopless.train.dqn_config import DQN
+from loopless.runs.config.resolve import resolve
+from loopless.train.dqn.config import DQN
 
 
 def config_of(job, monkeypatch):

@@ -13,9 +13,9 @@ from loopless.bench.ppo_learning import suite
 from loopless.bench.ppo_learning.tasks import CHANCE, FORGETFUL, MODES, QUICK, TASKS
 from loopless.bench.result import Result
 from loopless.bench.suites import Options
-from loopless.envs.registry import compiled_ids
-from loopless.runs.config import resolve
-from loopless.train.ppo_config import PPO
+from loopless.envs.compiled.registry import compiled_ids
+from loopless.runs.config.resolve import resolve
+from loopless.train.ppo.config import PPO
 
 CARTPOLE, *_, CHEETAH = TASKS
 NO_MEMORY = next(task for task in TASKS if task.agent == FORGETFUL)

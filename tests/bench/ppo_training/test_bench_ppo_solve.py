@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from loopless.bench.ppo_training import solve
-from loopless.train import ppo_trainer
+from loopless.train.ppo import trainer as ppo_trainer
 
 
 class Run:

@@ -5,9 +5,9 @@ import subprocess
 import pytest
 
 from loopless.bench.training import memory
-from loopless.runs.config import resolve
+from loopless.runs.config.resolve import resolve
 from loopless.train import commands
-from loopless.train.dqn_config import DQN
+from loopless.train.dqn.config import DQN
 
 
 def test_a_probe_measures_a_process_of_its_own():

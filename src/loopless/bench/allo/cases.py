@@ -17,9 +17,9 @@ import numpy as np
 from loopless.bench.allo import oracle
 from loopless.bench.allo.oracle import Indices, Layers, Rules
 from loopless.bench.contender import Call, Contender, Verdict
-from loopless.envs.grid import GridWorld, make_grid
-from loopless.envs.grid_collect import Trajectories, collect
-from loopless.train.allo_config import ALLO
+from loopless.envs.grids.collect import Trajectories, collect
+from loopless.envs.grids.world import GridWorld, make_grid
+from loopless.train.allo.config import ALLO
 
 GRID = "GridRoom-4"
 FOLLOWED = 3  # steps of the check

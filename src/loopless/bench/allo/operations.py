@@ -44,10 +44,10 @@ def of_ours(case: Learning, **changes: Any) -> float:
     import jax
     import jax.numpy as jnp
 
-    from loopless.arrays import jax_product
+    from loopless.arrays.xla_cpu import product as jax_product
     from loopless.bench.allo.ours import started
-    from loopless.train import optimizer
-    from loopless.train.allo import Drawn
+    from loopless.train.allo.algorithm import Drawn
+    from loopless.train.engine import optimizer
 
     run = started(case, **changes)
     learner = run.algorithm.init(jax.random.key(0), jnp.float32(0.5))

@@ -19,9 +19,9 @@ from loopless.bench.allo.oracle import Indices, Layers
 from loopless.bench.contender import Contender
 from loopless.bench.training.worker import Worker
 from loopless.nets.q_network import plain_layers
-from loopless.runs.clock import Clock
-from loopless.train.allo import Drawn, build
-from loopless.train.allo_run import Run
+from loopless.runs.progress.clock import Clock
+from loopless.train.allo.algorithm import Drawn, build
+from loopless.train.allo.run import Run
 
 OURS, BY_BATCHES = "loopless", "loopless, --encode batches"
 SEEDS = 8

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.envs.grid import GridWorld
+from loopless.envs.grids.world import GridWorld
 
 
 class Row(NamedTuple):

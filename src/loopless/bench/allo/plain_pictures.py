@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from loopless.bench.allo.cases import GRID
-from loopless.envs.grid import make_grid
+from loopless.envs.grids.world import make_grid
 
 CURVES = ("allo", "graph", "errors", "dual", "barrier_term", "gradient_norm")
 DPI = 300

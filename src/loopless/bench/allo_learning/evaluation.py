@@ -16,8 +16,8 @@ import numpy as np
 
 def evaluate(path: Path) -> dict[str, Any]:
     """Similarities [agents] at the end and at their best, curves, and the eigenvalues."""
-    from loopless.runs import snapshots
     from loopless.runs.metrics import columns, read
+    from loopless.runs.pictures import snapshots
 
     log = columns(read(path / "metrics.jsonl"))
     curves = log["similarity"].mean(2)  # [rows, agents]

@@ -17,7 +17,7 @@ from loopless.bench.avatarl.contenders import FULL, LOOPED
 from loopless.bench.avatarl.plain import CROSS_ENTROPY
 from loopless.bench.avatarl.training import TOLERANCE, First, Training, Update
 from loopless.bench.contender import Contender
-from loopless.nets.gpt import GPT
+from loopless.nets.gpt.model import GPT
 
 EAGER = "PyTorch, eager: "
 OURS, ENTROPY = f"{EAGER}our loss", f"{EAGER}cross-entropy"

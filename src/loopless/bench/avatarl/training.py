@@ -20,14 +20,14 @@ import numpy as np
 
 from loopless.bench.avatarl.plain import CROSS_ENTROPY, answer
 from loopless.bench.contender import Call, Contender, Verdict
-from loopless.nets.gpt import GPT
-from loopless.runs.clock import Clock
+from loopless.nets.gpt.model import GPT
+from loopless.runs.progress.clock import Clock
 from loopless.text.dataset import Dataset
-from loopless.train.avatarl_config import AvataRL
-from loopless.train.avatarl_critic import Critic
-from loopless.train.avatarl_run import StudentRun
-from loopless.train.text_config import VOCABULARY
-from loopless.train.text_data import Material
+from loopless.train.avatarl.config import AvataRL
+from loopless.train.avatarl.critic import Critic
+from loopless.train.avatarl.run import StudentRun
+from loopless.train.lm.text_config import VOCABULARY
+from loopless.train.lm.text_data import Material
 
 TOLERANCE = 1e-3  # of loss and gradient norm, in float32 through all layers
 UPDATES = 50  # in a call of ours

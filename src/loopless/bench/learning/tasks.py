@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from loopless.envs.registry import compiled_ids
+from loopless.envs.compiled.registry import compiled_ids
 
 ROOT = Path(__file__).parents[4]  # of the checkout: presets are not in the wheel
 PRESETS = Path("benchmarks/presets")  # from there, by trainer

@@ -56,7 +56,7 @@ def _thought_over(case: Pieces) -> tuple:
     import jax
 
     from loopless.envs import autoreset, make_compiled
-    from loopless.train.ppo import CompiledRun, build
+    from loopless.train.ppo.algorithm import CompiledRun, build
 
     config = case.training.config()
     world = autoreset(make_compiled(config.env), config.envs)
@@ -91,7 +91,7 @@ def _passes(
     import jax.numpy as jnp
     from jax import lax
 
-    from loopless.train.ppo import shuffles
+    from loopless.train.ppo.algorithm import shuffles
 
     config, numbers = algorithm.config, algorithm.numbers(0)
     units = algorithm._units(rows, rollout.memory)

@@ -25,9 +25,9 @@ def compiled_s(seed: int, **changes: Any) -> float:
     Evaluations, one after every chunk, are included; everything has been compiled before.
     """
     from loopless.runs.checkpoint import Checkpoint
-    from loopless.runs.clock import Clock
-    from loopless.train.ppo_config import PPO
-    from loopless.train.ppo_trainer import make
+    from loopless.runs.progress.clock import Clock
+    from loopless.train.ppo.config import PPO
+    from loopless.train.ppo.trainer import make
 
     run, clock = make(PPO(mode="compiled", seed=seed, eval_episodes=EPISODES, **changes)), Clock()
     arrays = {name: np.array(x) for name, x in run.arrays().items()}

@@ -21,8 +21,8 @@ def _fused(case: Update) -> Call:
     import jax.numpy as jnp
 
     from loopless.envs.spaces import Box
-    from loopless.train.dqn import build
-    from loopless.train.dqn_config import DQN
+    from loopless.train.dqn.algorithm import build
+    from loopless.train.dqn.config import DQN
 
     rules = case.rules
     config = DQN(

@@ -29,7 +29,7 @@ class Slices:
     """A run past its warm-up: each call advances it by a chunk, and counts gradient steps."""
 
     def __init__(self, case: Slice, **changes: Any) -> None:
-        from loopless.runs.clock import Clock
+        from loopless.runs.progress.clock import Clock
         from loopless.train import registry
 
         make = registry.trainer(case.trainer).make

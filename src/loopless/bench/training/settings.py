@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from loopless.bench.contender import Contender, Verdict
 from loopless.bench.q_learning.plain import Rules
-from loopless.train.dqn_config import DQN
-from loopless.train.ppo_config import PPO
+from loopless.train.dqn.config import DQN
+from loopless.train.ppo.config import PPO
 
 ENV = "CartPole-v1"
 BUFFER, STARTS = 10_000, 1_000

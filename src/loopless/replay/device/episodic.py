@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from loopless.refusals import no_choice, no_count, refuse
 from loopless.replay.device.episodes import EpisodicState, append, empty, lines_from
 from loopless.replay.device.gaps import gaps
 from loopless.replay.device.layout import (
@@ -28,11 +29,10 @@ from loopless.replay.device.layout import (
 from loopless.replay.device.transitions import MOST, leading_shape
 from loopless.replay.device.values import read_values
 from loopless.replay.device.words import around, below, check_words, random_words
-from loopless.replay.episodic import LAWS, RESERVED, EpisodicReplayBuffer
 from loopless.replay.fields import Field, unflatten
-from loopless.replay.memory import readable_bytes
-from loopless.replay.refusals import no_choice, no_count, refuse
-from loopless.replay.segments import CONVENTIONS
+from loopless.replay.host.episodic.buffer import LAWS, RESERVED, EpisodicReplayBuffer
+from loopless.replay.host.episodic.segments import CONVENTIONS
+from loopless.replay.storage.size import readable_bytes
 
 
 @dataclass(frozen=True, repr=False)

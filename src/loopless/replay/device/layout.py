@@ -19,7 +19,7 @@ from jax import lax
 
 from loopless.replay.device.words import around
 from loopless.replay.fields import Field, flatten, parse_fields, unflatten
-from loopless.replay.memory import bytes_that_fit, free_memory_bytes
+from loopless.replay.storage.size import bytes_that_fit, free_memory_bytes
 
 LARGE = 256  # bytes from which a field has an array of its own
 WORD = 4

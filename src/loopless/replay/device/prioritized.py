@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from loopless.refusals import refuse
 from loopless.replay.device import sum_tree
 from loopless.replay.device.layout import DeviceStore
 from loopless.replay.device.transitions import Ring, RingState, leading_shape
 from loopless.replay.device.words import check_words, fraction, random_words
 from loopless.replay.fields import Field
-from loopless.replay.refusals import refuse
 
 
 class PrioritizedState(NamedTuple):

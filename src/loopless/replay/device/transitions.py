@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 
+from loopless.refusals import no_count, refuse
 from loopless.replay.device.layout import (
     Layout,
     check_fits,
@@ -28,10 +29,9 @@ from loopless.replay.device.values import read_values
 from loopless.replay.device.windows import walk
 from loopless.replay.device.words import around
 from loopless.replay.fields import Field, unflatten
-from loopless.replay.memory import readable_bytes
-from loopless.replay.refusals import no_count, refuse
-from loopless.replay.transitions import RESERVED
-from loopless.replay.windows import LAST, window_problems
+from loopless.replay.host.transitions import RESERVED
+from loopless.replay.host.windows import LAST, window_problems
+from loopless.replay.storage.size import readable_bytes
 
 MOST = 2**31 - 1  # slots that an int32 can name
 

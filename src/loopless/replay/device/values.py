@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopless.refusals import misnamed, refuse
 from loopless.replay.fields import Field, flatten
-from loopless.replay.refusals import misnamed, refuse
 
 
 def read_values(

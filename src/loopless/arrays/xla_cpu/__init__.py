@@ -1,0 +1,1 @@
+"""Our own code inside XLA programs on the CPU: matrix products, Adam, and the call frame."""

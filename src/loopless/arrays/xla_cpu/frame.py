@@ -1,0 +1,130 @@
+"""Numba kernels inside compiled JAX programs on the CPU: XLA calls them itself, without Python.
+
+XLA hands a C function one pointer, to a frame of 64-bit words that jaxlib's own header describes
+(`xla/ffi/api/c_api.h`, version 0). Operands and results are memory with a shape; a list of integers
+tells the rest. Leading axes are further rows, so that `vmap` is a larger call. Imports JAX and
+Numba; imported on the first call only. Tests: `tests/arrays/test_jax_native.py`.
+"""
+
+# Numba's decorators change what a function's signature means:
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from numba import carray, types  # pyright: ignore[reportPrivateImportUsage]
+from numba.extending import intrinsic
+from numba.extending import register_jitable as jitable
+
+from loopless.compiled.jit import c_function
+
+SIGNATURE = types.int64(types.CPointer(types.int64))  # of a handler: 0 is success
+VERSION = 0, 1  # of the interface, the oldest that tells what is read here
+
+# Words of a frame, of a list of buffers in it, of a buffer, and of a list of integers.
+_EXTENSION, ARGUMENTS, RESULTS, _ATTRIBUTES = 1, 9, 14, 20
+_DATA, _RANK, _SHAPE = 3, 4, 5
+_INTEGERS = 2
+_KIND, _METADATA = 1, 3  # of an extension
+_ASKS = 1  # its kind when XLA asks for the version
+_NUMBERS = 3  # word of what it wants filled
+
+
+@intrinsic
+def _pointer(typing, address):
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.int64), generate
+
+
+@jitable
+def words(address, count):
+    """That many 64-bit words of memory."""
+    return carray(_pointer(address), (count,), np.int64)
+
+
+@jitable
+def asked(frame):
+    """Whether XLA only asks for the version of the interface, which it is then told."""
+    address = carray(frame, (2,))[_EXTENSION]
+    if address == 0:
+        return False
+    extension = words(address, 4)
+    if extension[_KIND] & 0xFFFFFFFF != _ASKS:
+        return False
+    metadata = words(extension[_METADATA], 5)
+    metadata[_NUMBERS] = VERSION[0] | VERSION[1] << 32
+    metadata[_NUMBERS + 1] = 0  # no traits
+    return True
+
+
+@jitable
+def _buffer(frame, group, number):
+    return words(words(carray(frame, (21,))[group], number + 1)[number], 6)
+
+
+@jitable
+def _rows(buffer, axes):
+    """A buffer as [rows, ...] with its last axes."""
+    rank = buffer[_RANK]
+    shape = words(buffer[_SHAPE], rank)
+    rows = 1
+    for axis in range(rank - axes):
+        rows *= shape[axis]
+    return rows, shape[rank - axes :], _pointer(buffer[_DATA])
+
+
+@jitable
+def vector(frame, group, number, dtype):
+    """A buffer [...] as [rows]."""
+    rows, _, data = _rows(_buffer(frame, group, number), 0)
+    return carray(data, (rows,), dtype)
+
+
+@jitable
+def matrix(frame, group, number, dtype):
+    """A buffer [..., n] as [rows, n]."""
+    rows, shape, data = _rows(_buffer(frame, group, number), 1)
+    return carray(data, (rows, shape[0]), dtype)
+
+
+@jitable
+def matrices(frame, group, number, dtype):
+    """A buffer [..., m, n] as [count, m, n]."""
+    count, shape, data = _rows(_buffer(frame, group, number), 2)
+    return carray(data, (count, shape[0], shape[1]), dtype)
+
+
+@jitable
+def integers(frame, count):
+    """The integers that the call was told."""
+    attribute = words(words(carray(frame, (21,))[_ATTRIBUTES], 1)[0], 3)
+    return words(attribute[_INTEGERS], count)
+
+
+def register(name: str, handler: Callable) -> bool:
+    """Makes XLA know a handler, a function for Numba of one frame, by a name: if it can."""
+    compiled: Any = c_function(SIGNATURE)(handler)
+    try:
+        jax.local_devices(backend="cpu")  # before there is one, handlers are not looked at
+        jax.ffi.register_ffi_target(name, _capsule(compiled.address), platform="cpu")
+    except RuntimeError:  # no CPU, or another version of the interface
+        return False
+    _KEPT.append(compiled)
+    return True
+
+
+_KEPT: list[Any] = []  # XLA does not keep what it calls alive
+
+
+def _capsule(address: int) -> Any:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
+    return new(address, None, None)

@@ -1,0 +1,1 @@
+"""Everything that Numba compiles: kernels that take plain NumPy arrays and numbers."""

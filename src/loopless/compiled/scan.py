@@ -1,0 +1,259 @@
+"""The scan on NumPy arrays (and PyTorch's on the CPU), compiled by Numba.
+
+Arrays arrive flat and C-contiguous, standing for [outer, steps, inner]: every time axis of a
+contiguous array has that form without a copy. Many columns side by side are walked in tiles, time
+inside the tile, so that the inner loop is SIMD and each input is read once; single columns are
+walked one after the other. What one tile carries lives on the stack: only there can LLVM prove
+that it aliases no argument, and without that proof it does not vectorise.
+
+In every engine a coefficient of exactly 0 cuts: nothing passes it, NaN and infinity included.
+
+Imported on the first call only: importing Numba takes longer than most callers' whole program.
+"""
+
+# Numba's decorators change what a function's signature means:
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportPrivateImportUsage=false
+
+import functools
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload, register_jitable
+
+from loopless.compiled.jit import jit
+
+TILE = 1024  # columns; what a tile carries stays in the first-level cache
+LINE = 16  # elements of 4 bytes in a cache line
+NARROW = 4  # below so many columns side by side, SIMD pays less than its row overhead
+
+
+@intrinsic
+def _stack(typing_context, like):
+    """A pointer to TILE uninitialised elements of `like`'s dtype in this stack frame."""
+    dtype = like.dtype
+
+    def codegen(context, builder, signature, args):
+        element = context.get_data_type(dtype)
+        block = cgutils.alloca_once(builder, ir.ArrayType(element, TILE))
+        return builder.bitcast(block, element.as_pointer())
+
+    return types.CPointer(dtype)(like), codegen
+
+
+@intrinsic
+def _prefetch(typing_context, array, i):
+    """Ask for the cache line of array[i], which is about to be written."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        i32, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        signature_ = ir.FunctionType(ir.VoidType(), [pointer, i32, i32, i32])
+        prefetch = cgutils.get_or_insert_function(builder.module, signature_, "llvm.prefetch.p0")
+        address = builder.bitcast(builder.gep(data, [args[1]]), pointer)
+        builder.call(prefetch, [address, i32(1), i32(3), i32(1)])  # write, keep, data
+        return context.get_dummy_value()
+
+    return types.void(array, i), codegen
+
+
+@register_jitable
+def tile_like(array):
+    return carray(_stack(array), (TILE,))
+
+
+def select(condition, x, y):
+    raise AssertionError("compiled code only")
+
+
+@overload(select)
+def _select_typed(condition, x, y):
+    # A literal 0 takes the type of the other side; Numba alone would widen float32 to float64.
+    if isinstance(x, types.Integer) and isinstance(y, types.Float):
+        return lambda condition, x, y: type(y)(x) if condition else y
+    if isinstance(y, types.Integer) and isinstance(x, types.Float):
+        return lambda condition, x, y: x if condition else type(x)(y)
+    return lambda condition, x, y: x if condition else y
+
+
+def at(field, i):
+    raise AssertionError("compiled code only")
+
+
+@overload(at)
+def _at_typed(field, i):
+    if isinstance(field, types.Array):
+        return lambda field, i: field[i]
+    if isinstance(field, types.NoneType):  # no mask: every row holds
+        return lambda field, i: True
+    return lambda field, i: field
+
+
+def row_of(fields, i):
+    raise AssertionError("compiled code only")
+
+
+@overload(row_of)
+def _row_typed(fields, i):
+    if len(fields) == 0:
+        return lambda fields, i: ()
+    return lambda fields, i: (at(fields[0], i), *row_of(fields[1:], i))
+
+
+@functools.cache
+def fused(recipe):
+    """The compiled kernels of one recipe: coefficients, scan and read-out in one pass.
+
+    Two of them, compiled when first needed: for columns one by one, and for many side by side.
+
+    `recipe.coefficients(where, last, *fields)` gives a_t and b_t, and
+    `recipe.readout(where, last, x, x_next, *fields)` one to three outputs: of scalars here, of
+    whole arrays elsewhere. The fields in `ahead` are read one row later (the same row at the end
+    of time, where `last` is true and recipes do not look). Rows with `valid` false come out 0 and
+    cut the scan. The walk is backwards in time; a lagged recipe is an adjoint, and walks forwards.
+    """
+    coefficients = register_jitable(recipe.coefficients)
+    readout = register_jitable(recipe.readout)
+    lagged = recipe.lagged
+    reads_next = recipe.reads_next
+    two, three = recipe.outputs >= 2, recipe.outputs >= 3
+    # Numba's disk cache knows this file's timestamp and the closure's values, not the recipe's
+    # source: the digest makes an edited recipe miss the cache.
+    digest = digest_of(recipe.coefficients, recipe.readout)
+
+    @register_jitable
+    def advance(a, b, carried, keep):
+        """x_t and what the next row of the walk is given."""
+        if lagged:
+            x = b + carried
+            return x, select(keep, select(a == 0, 0, a * x), 0)
+        x = select(a == 0, b, a * carried + b)
+        return x, select(keep, x, 0)
+
+    @jit()
+    def narrow(outer, steps, inner, valid, fields, ahead, outs):
+        _ = digest
+        carry = tile_like(outs[0])  # only its first element: of the right type, and in a register
+        for column in range(outer * inner):
+            first = (column // inner) * steps * inner + column % inner
+            carry[0] = 0
+            for s in range(steps):
+                t = s if lagged else steps - 1 - s
+                i = np.uint64(first + t * inner)
+                j = i + np.uint64(inner if t + 1 < steps else 0)
+                last = (t + 1 == steps) | (not at(valid, j))
+                keep = at(valid, i)
+                row = row_of(fields, i) + row_of(ahead, j)
+                a, b = coefficients(select, last, *row)
+                x_next = carry[0]
+                x, carry[0] = advance(a, b, x_next, keep)
+                values = readout(select, last, x, x_next, *row)
+                outs[0][i] = select(keep, values[0], 0)
+                if two:
+                    outs[1][i] = select(keep, values[1], 0)
+                if three:
+                    outs[2][i] = select(keep, values[2], 0)
+
+    @jit()
+    def wide(outer, steps, inner, valid, fields, ahead, outs):
+        _ = digest
+        carry = tile_like(outs[0])
+        now = tile_like(outs[0]) if lagged else carry  # x_t; what is carried on differs if lagged
+        following = tile_like(outs[0])
+        for o in range(outer):
+            for start in range(0, inner, TILE):
+                width = np.uint64(min(TILE, inner - start))
+                for k in range(width):
+                    carry[k] = 0
+                for s in range(steps):
+                    t = s if lagged else steps - 1 - s
+                    base = np.uint64((o * steps + t) * inner + start)
+                    step = np.uint64(inner if t + 1 < steps else 0)
+                    final = t + 1 == steps
+                    if s + 1 < steps:
+                        # No hardware prefetcher foresees a store in another row.
+                        ahead_of_walk = base + np.uint64(inner if lagged else -inner)
+                        for k in range(0, width, LINE):
+                            _prefetch(outs[0], ahead_of_walk + np.uint64(k))
+                            if two:
+                                _prefetch(outs[1], ahead_of_walk + np.uint64(k))
+                            if three:
+                                _prefetch(outs[2], ahead_of_walk + np.uint64(k))
+                    # One loop an array written: more, and LLVM's alias checks exceed their limit.
+                    for k in range(width):
+                        i, j = base + k, base + k + step
+                        last = final | (not at(valid, j))
+                        a, b = coefficients(select, last, *row_of(fields, i), *row_of(ahead, j))
+                        if reads_next:
+                            following[k] = carry[k]
+                        x, passed_on = advance(a, b, carry[k], at(valid, i))
+                        if lagged:
+                            now[k] = x
+                        carry[k] = passed_on
+                    for k in range(width):
+                        i, j = base + k, base + k + step
+                        row = row_of(fields, i) + row_of(ahead, j)
+                        last = final | (not at(valid, j))
+                        value = readout(select, last, now[k], following[k], *row)[0]
+                        outs[0][i] = select(at(valid, i), value, 0)
+                    if two:
+                        for k in range(width):
+                            i, j = base + k, base + k + step
+                            row = row_of(fields, i) + row_of(ahead, j)
+                            last = final | (not at(valid, j))
+                            value = readout(select, last, now[k], following[k], *row)[1]
+                            outs[1][i] = select(at(valid, i), value, 0)
+                    if three:
+                        for k in range(width):
+                            i, j = base + k, base + k + step
+                            row = row_of(fields, i) + row_of(ahead, j)
+                            last = final | (not at(valid, j))
+                            value = readout(select, last, now[k], following[k], *row)[2]
+                            outs[2][i] = select(at(valid, i), value, 0)
+
+    return narrow, wide
+
+
+@jit()
+def affine(outer, steps, inner, a, b, init, out, reverse, lagged):
+    """x_t = a_t·x_{t±1} + b_t, or lagged, its adjoint: y_t = b_t + a_{t∓1}·y_{t∓1}.
+
+    `a` and `init` are flat arrays or numbers. Lagged, `init` is what the first row adds to b.
+    """
+    carry = tile_like(out)
+    for o in range(outer):
+        for start in range(0, inner, TILE):
+            width = np.uint64(min(TILE, inner - start))
+            for k in range(width):
+                carry[k] = at(init, np.uint64(o * inner + start) + k)
+            for s in range(steps):
+                t = steps - 1 - s if reverse else s
+                base = np.uint64((o * steps + t) * inner + start)
+                if lagged:
+                    for k in range(width):
+                        x = b[base + k] + carry[k]
+                        factor = at(a, base + k)
+                        carry[k] = select(factor == 0, 0, factor * x)
+                        out[base + k] = x
+                else:
+                    for k in range(width):
+                        factor = at(a, base + k)
+                        x = select(factor == 0, b[base + k], factor * carry[k] + b[base + k])
+                        carry[k] = x
+                        out[base + k] = x
+
+
+def digest_of(*functions) -> str:
+    """Changes with the functions' code, and with this file's, which other files compile in."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for function in functions:
+        digest.update(_fingerprint(function.__code__).encode())
+    return digest.hexdigest()
+
+
+def _fingerprint(code) -> str:
+    constants = [_fingerprint(c) if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
+    return repr((code.co_code, constants, code.co_names))

@@ -1,0 +1,1 @@
+"""Environments as pure JAX functions, for use inside a compiled program."""

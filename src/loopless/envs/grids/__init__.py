@@ -1,0 +1,1 @@
+"""Grid worlds: layouts, their tables, and exact Laplacians."""

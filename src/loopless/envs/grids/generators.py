@@ -1,0 +1,213 @@
+"""Grids by name, and the generators behind the names. No drawing is stored, each is made anew.
+
+    GridRoom-1                    one open room of 15 × 15
+    GridRoom-4                    four rooms after Sutton et al. 1999, as ALLO's authors have them
+    GridRoom-16, -32, -64         so many rooms of 4 × 4 behind one-cell passages
+    GridCorridor-12               three dead-end corridors that meet
+    GridMaze-<side>-seed<seed>    a maze without cycles, side × side cells with its walls, side odd
+
+The same name gives the same grid on every machine: nothing is drawn but `random.Random.random`,
+which Python promises never to change. Imports the standard library, `grid_layouts` and
+`grid_names`. Tests: `tests/envs/test_grid_generators.py`.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import TypeVar
+
+from loopless.envs.grids.layouts import (
+    DIRECTIONS,
+    Cell,
+    Door,
+    Layout,
+    ahead,
+    is_strongly_connected,
+    opposite,
+)
+from loopless.envs.grids.names import GRIDS, MAZES
+from loopless.envs.refusals import EnvError, nearest, no_count, refuse
+
+_MAZE = re.compile(r"GridMaze-(\d+)-seed(\d+)")
+
+Some = TypeVar("Some")
+
+
+def generate(name: str) -> Layout:
+    """The grid of that name; EnvError with the nearest names if there is none."""
+    if maze := _MAZE.fullmatch(name):
+        layout = grid_maze(int(maze[1]), int(maze[2]))
+    elif name == "GridRoom-1":
+        layout = open_room(15)
+    elif name == "GridRoom-4":
+        layout = four_rooms()
+    elif name == "GridCorridor-12":
+        layout = corridors(6, 3, 2)
+    elif name in GRIDS:
+        rows, columns, doors, seed = _ROOMS[name]
+        layout = rooms(rows, columns, 4, doors=doors, seed=seed)
+    else:
+        raise EnvError(
+            f"grid: no grid {name!r}.{nearest(name, (*GRIDS, MAZES))} Grids are "
+            f"{', '.join((*GRIDS, MAZES))}, or a file with a layout."
+        )
+    return replace(layout, name=name)
+
+
+# Rows and columns of rooms, passages, seed. A seed is one whose first eigenvalues stand apart, so
+# that each of the first eleven eigenvectors is well determined.
+_ROOMS = {
+    "GridRoom-16": (4, 4, 15, 17),
+    "GridRoom-32": (4, 8, 32, 18),
+    "GridRoom-64": (8, 8, 64, 8),
+}
+
+
+def open_room(side: int) -> Layout:
+    """side × side free cells with a wall around."""
+    return _layout(side + 2, side + 2, {(r + 1, c + 1) for r in range(side) for c in range(side)})
+
+
+def four_rooms() -> Layout:
+    """Four rooms of unequal size, each with two doors: 104 free cells in 13 × 13."""
+    upper = {(r, c) for r in range(1, 6) for c in range(1, 12) if c != 6}
+    lower = {(r, c) for r in range(7, 12) for c in range(1, 12) if c != 7}
+    return _layout(13, 13, upper | lower | {(2, 6), (6, 3), (6, 10), (9, 7)})
+
+
+def corridors(west: int, north: int, south: int) -> Layout:
+    """Corridors of these lengths, one cell wide, that meet in one more cell."""
+    arms = {(north + 1, c + 1) for c in range(west)}
+    spine = {(r + 1, west + 1) for r in range(north + south + 1)}
+    return _layout(north + south + 3, west + 3, arms | spine)
+
+
+def rooms(rows: int, columns: int, side: int, *, doors: int | None = None, seed: int = 0) -> Layout:
+    """rows × columns rooms of side × side, joined by one-cell passages at random places.
+
+    The fewest passages that join all rooms are one less than the rooms; if `doors` asks for more,
+    pairs of neighbours that have none get one.
+    """
+    least, most = rows * columns - 1, 2 * rows * columns - rows - columns
+    doors = least if doors is None else doors
+    refuse(
+        "grid: rooms",
+        [f"{least} to {most} doors fit; received {doors}"] if not least <= doors <= most else [],
+    )
+    random = Random(seed)
+    pitch = side + 1
+    free = {
+        (r, c)
+        for r in range(1, rows * pitch)
+        for c in range(1, columns * pitch)
+        if r % pitch and c % pitch
+    }
+    walls = [((r, c), (r, c + 1)) for r in range(rows) for c in range(columns - 1)]
+    walls += [((r, c), (r + 1, c)) for r in range(rows - 1) for c in range(columns)]
+    walls = _shuffled(random, walls)
+    tree = _tree(walls)
+    chosen = tree + [wall for wall in walls if wall not in tree][: doors - least]
+    for (row, column), (below, _) in chosen:
+        along = 1 + _below(random, side)
+        if below == row:
+            free.add((row * pitch + along, (column + 1) * pitch))
+        else:
+            free.add(((row + 1) * pitch, column * pitch + along))
+    return _layout(rows * pitch + 1, columns * pitch + 1, free)
+
+
+def grid_maze(side: int, seed: int) -> Layout:
+    """A maze with one way between any two cells, of side × side with its walls.
+
+    It grows from a corner, each time through a random wall between what is joined and what is not
+    (Prim 1957): many short dead ends, few long ways.
+    """
+    odd = [] if side % 2 and side >= 3 else [f"a maze's side is odd, from 3 up; received {side}"]
+    refuse("grid: maze", odd, no_count("seed", seed, 0))
+    random, inner = Random(seed), range(side // 2)
+    joined: set[Cell] = set()
+    free: set[Cell] = set()
+    edge = [((0, 0), (0, 0))]
+    while edge:
+        (row, column), (below, right) = edge.pop(_below(random, len(edge)))
+        here = below, right
+        if here in joined:
+            continue
+        joined.add(here)
+        free |= {(2 * below + 1, 2 * right + 1), (row + below + 1, column + right + 1)}
+        around = [ahead(here, direction) for direction in range(4)]
+        edge += [
+            (here, other)
+            for other in around
+            if other[0] in inner and other[1] in inner and other not in joined
+        ]
+    return _layout(side, side, free)
+
+
+def with_random_doors(layout: Layout, doors: int, seed: int = 42) -> Layout:
+    """`layout` with so many passages between neighbours made one-way, drawn by `seed`.
+
+    Passages whose closing would cut a cell off are passed over, so that every cell can still be
+    reached from every other; EnvError if fewer are left.
+    """
+    refuse("grid: doors", no_count("doors", doors, 0), no_count("door_seed", seed, 0))
+    random = Random(seed)
+    taken = {(door.cell, door.direction) for door in layout.doors}
+    passages = [
+        (cell, direction)
+        for cell in layout.cells
+        for direction in (DIRECTIONS.index("R"), DIRECTIONS.index("D"))
+        if layout.outcomes(cell, direction) == [(ahead(cell, direction), 1.0)]
+        and (ahead(cell, direction), opposite(direction)) not in taken
+        and (cell, direction) not in taken
+    ]
+    found = layout
+    for cell, direction in _shuffled(random, passages):
+        if len(found.doors) == len(layout.doors) + doors:
+            break
+        if random.random() < 0.5:
+            cell, direction = ahead(cell, direction), opposite(direction)
+        tried = replace(found, doors=(*found.doors, Door(cell, direction)))
+        found = tried if is_strongly_connected(tried) else found
+    placed = len(found.doors) - len(layout.doors)
+    if placed < doors:
+        raise EnvError(
+            f"grid: {layout.name}: {doors} one-way doors were asked for, and only {placed} fit "
+            f"without cutting a cell off. Ask for fewer, or for a grid with more ways round."
+        )
+    return found
+
+
+def _layout(height: int, width: int, free: set[Cell]) -> Layout:
+    rows = ["".join("." if (r, c) in free else "X" for c in range(width)) for r in range(height)]
+    return Layout("grid", tuple(rows))
+
+
+def _tree(walls: Sequence[tuple[Cell, Cell]]) -> list[tuple[Cell, Cell]]:
+    """Of `walls` between rooms, in order, those whose opening joins parts that were apart."""
+    part = {room: room for wall in walls for room in wall}
+
+    def root(room: Cell) -> Cell:
+        while part[room] != room:
+            room = part[room]
+        return room
+
+    opened = []
+    for one, other in walls:
+        if root(one) != root(other):
+            part[root(one)] = root(other)
+            opened.append((one, other))
+    return opened
+
+
+def _below(random: Random, n: int) -> int:
+    return int(random.random() * n)
+
+
+def _shuffled(random: Random, items: Sequence[Some]) -> list[Some]:
+    drawn = list(items)
+    for last in range(len(drawn) - 1, 0, -1):
+        other = _below(random, last + 1)
+        drawn[last], drawn[other] = drawn[other], drawn[last]
+    return drawn

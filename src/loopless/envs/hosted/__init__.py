@@ -1,0 +1,1 @@
+"""Gymnasium environments, stepped on the host."""

@@ -1,0 +1,161 @@
+"""From a Gymnasium id to an environment, or to an error that says what to install or to type.
+
+An environment is made bare: the passive checker and the order enforcer go, and the time limit is
+counted by whoever steps (which is half of what a small environment's step costs), unless wrappers
+that might look at it stand around. Imports Gymnasium. Tests: `tests/envs/test_ids.py`.
+"""
+
+import json
+import warnings
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from loopless.envs.compiled.registry import compiled_ids
+from loopless.envs.refusals import EnvError, nearest, no_count, refuse
+
+_EXTRAS = {
+    "gymnasium.envs.box2d": "box2d",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.toy_text": "toy-text",
+    "gymnasium.envs.classic_control": "classic-control",
+    "gymnasium.envs.phys2d": "jax",
+    "gymnasium.envs.tabular": "jax",
+    "ale_py": "atari",
+}
+_ATARI_ENTRY = "ale_py.env:AtariEnv"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make one environment, here or in another process.
+
+    atari: apply the standard preprocessing of Machado et al. 2018, as pictures [84, 84, 4] uint8:
+    up to 30 no-ops at the start, every action held for 4 frames, the greater of the last two
+    frames, grey, 84 × 84, the last 4 stacked. Rewards and lives are left alone.
+    """
+
+    spec: EnvSpec
+    kwargs: Mapping[str, Any]
+    atari: bool = False
+
+    @property
+    def env_id(self) -> str:
+        return self.spec.id
+
+    @property
+    def limit(self) -> int | None:
+        """After how many steps an episode is truncated, counted by whoever steps."""
+        return self.max_steps if self._is_bare else None
+
+    @property
+    def max_steps(self) -> int | None:
+        """After how many steps an episode is truncated; None if Gymnasium does not know."""
+        given = self.kwargs.get("max_episode_steps")
+        return self.spec.max_episode_steps if given is None else given
+
+    def make(self) -> gymnasium.Env:
+        """The environment, without the wrappers that only check."""
+        spec, kwargs = deepcopy(self.spec), dict(self.kwargs)
+        spec.disable_env_checker = True
+        if self._is_bare:
+            spec.order_enforce, spec.max_episode_steps = False, None
+            kwargs.pop("max_episode_steps", None)
+        if self.atari:
+            kwargs["frameskip"] = 1  # the preprocessing skips frames itself
+        try:
+            # Box2D's types warn as they load, and if warnings are errors the process dies of it.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                env = gymnasium.make(spec, **kwargs)
+                return _preprocessed(env) if self.atari else env
+        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+            raise EnvError(_missing(self.spec, error)) from error
+        except TypeError as error:
+            if kwargs and "argument" in str(error):
+                raise EnvError(f"envs: {self.env_id}: {error}. Check env_kwargs.") from error
+            raise
+
+    def to_json(self) -> str:
+        """For another process; EnvError if something in it cannot be written down."""
+        try:
+            parts = {"spec": self.spec.to_json(), "kwargs": dict(self.kwargs), "atari": self.atari}
+            return json.dumps(parts)
+        except (TypeError, ValueError) as error:
+            raise EnvError(
+                f"envs: {self.env_id} cannot be made in another process: {error}. Register it with "
+                f"a text entry point (module:Class) and plain env_kwargs, or use "
+                f"vectorization='sync'."
+            ) from error
+
+    @classmethod
+    def from_json(cls, text: str) -> "Recipe":
+        parts = json.loads(text)
+        return cls(EnvSpec.from_json(parts["spec"]), parts["kwargs"], parts["atari"])
+
+    @property
+    def _is_bare(self) -> bool:
+        return not self.spec.additional_wrappers
+
+
+def recipe(env_id: str, env_kwargs: Mapping[str, Any] | None = None, preprocess: str = "auto"):
+    """How to make `env_id`; EnvError with the nearest names if nobody registered it."""
+    spec = find(env_id)
+    is_atari = spec.entry_point == _ATARI_ENTRY
+    if preprocess == "atari" and not is_atari:
+        raise EnvError(f"envs: preprocess='atari', but {env_id} is no Atari game.")
+    kwargs = dict(env_kwargs or {})
+    if kwargs.get("max_episode_steps") is not None:
+        refuse(f"envs: {env_id}", no_count("max_episode_steps", kwargs["max_episode_steps"]))
+    return Recipe(spec, kwargs, is_atari and preprocess != "none")
+
+
+def find(env_id: str) -> EnvSpec:
+    """The spec of a registered id; "module:Id" imports the module first."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise EnvError(f"envs: {env_id}: importing {module} failed: {error}.") from error
+    if name.startswith("loopless/"):
+        import_module("loopless.envs.worlds.gym")
+        import_module("loopless.envs.grids.gym")
+    if name not in gymnasium.registry and find_spec("ale_py"):
+        import_module("ale_py")  # registers its games
+    spec = gymnasium.registry.get(name)
+    if spec is None:
+        raise EnvError(_unknown(name))
+    return spec
+
+
+def _unknown(name: str) -> str:
+    text = f"envs: no environment {name!r} is registered."
+    if name.startswith("ALE/") and not find_spec("ale_py"):
+        return f'{text} Atari games come with ale-py: pip install "gymnasium[atari,other]".'
+    near = nearest(name, {*gymnasium.registry, *compiled_ids()})
+    return f"{text}{near} Ids of other packages are written module:Id."
+
+
+def _missing(spec: EnvSpec, error: Exception) -> str:
+    home = spec.entry_point if isinstance(spec.entry_point, str) else ""
+    extra = next((extra for start, extra in _EXTRAS.items() if home.startswith(start)), None)
+    if extra == "atari":
+        extra = "atari,other"  # the preprocessing resizes with OpenCV
+    todo = f'pip install "gymnasium[{extra}]"' if extra else "Install the package that it names"
+    return f"envs: {spec.id} needs a package that is not installed: {error}. {todo}."
+
+
+def _preprocessed(env: gymnasium.Env) -> gymnasium.Env:
+    from gymnasium import wrappers
+
+    env = wrappers.FrameStackObservation(wrappers.AtariPreprocessing(env), 4)
+    space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    return wrappers.TransformObservation(env, lambda frames: np.moveaxis(frames, 0, -1), space)

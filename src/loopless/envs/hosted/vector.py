@@ -1,0 +1,179 @@
+"""Vector environments of others (Gymnasium's native ones, envpool's) in the form hosted mode uses.
+
+They differ in what happens at an end, and say so in metadata["autoreset_mode"]. SAME_STEP hands
+the final observation over in infos. NEXT_STEP spends the following step on the reset, and that
+row is marked as no experience. DISABLED waits to be reset. Imports Gymnasium; envpool if asked
+for. Tests: `tests/envs/test_vector.py`.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from loopless.envs import masks, spaces
+from loopless.envs.hosted.blocks import Block
+from loopless.envs.hosted.ids import Recipe
+from loopless.envs.hosted.loops import encoding
+from loopless.envs.refusals import EnvError, nearest
+
+
+class VectorLoop:
+    """A vector environment; a step writes one row of a block.
+
+    make(seed): makes it; called anew at every reset if it is `seeded_when_made`.
+    frames_first: whether pictures come as [frames, height, width], and are to be turned.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[int], Any],
+        *,
+        seeded_when_made: bool = False,
+        frames_first: bool = False,
+    ) -> None:
+        self._name, self._make, self._seeded_when_made = name, make, seeded_when_made
+        self._env = make(0)
+        env, what = self._env, f"envs: {name}"
+        self.envs: int = env.num_envs
+        self._mode = _mode(env, what)
+        self.gives_final_obs = self._mode is not AutoresetMode.NEXT_STEP
+        self.obs_space = spaces.observations(env.single_observation_space, what)
+        self.action_space = spaces.actions(env.single_action_space, what)
+        limit = getattr(env.spec, "max_episode_steps", None)  # Gymnasium's place, and envpool's
+        self.max_steps: int | None = limit or getattr(env, "config", {}).get("max_episode_steps")
+        self._encode = encoding(env.single_observation_space) or (lambda obs: obs)
+        if frames_first:
+            frames, *picture = self.obs_space.shape
+            self.obs_space = replace(self.obs_space, shape=(*picture, frames))
+            self._encode = lambda obs: np.moveaxis(obs, 1, -1)
+        self._action_dtype = env.single_action_space.dtype
+        self._start = getattr(env.single_action_space, "start", 0)
+        self._resetting, self._all = np.zeros(self.envs, bool), np.ones(self.envs, bool)
+        self._masks: Callable[[Mapping], tuple[Any, Any]] | None = None  # known after a reset
+
+    def reset(self, seeds: Sequence[int], obs: np.ndarray) -> np.ndarray | None:
+        """Start all episodes anew, and write the observations [envs, ...]; gives masks, if any."""
+        if self._seeded_when_made:
+            self._env.close()
+            self._env, seed = self._make(seeds[0]), {}
+        else:
+            each = isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+            seed = {"seed": list(seeds) if each else seeds[0]}
+        first, infos = self._env.reset(**seed)
+        self._resetting[...] = False
+        obs[...] = self._encode(first)
+        width = masks.width(self.action_space)
+        self._masks = masks.vector_reader(self._env, infos) if width else None
+        if self._masks is None:
+            return None
+        legal = np.zeros((self.envs, width), bool)
+        self._write_masks(legal, infos, self._all)
+        return legal
+
+    def step(self, t: int, block: Block) -> None:
+        """Step t: reads its actions, and writes rewards, ends and what to act on next."""
+        actions = block.action[t].astype(self._action_dtype) + self._start
+        obs, rewards, terminated, truncated, infos = self._env.step(actions)
+        told_anew, renewed = infos, self._all
+        block.exact_reward[t] = rewards
+        block.terminated[t], block.truncated[t] = terminated, truncated
+        if self._mode is AutoresetMode.NEXT_STEP:
+            np.logical_not(self._resetting, out=block.valid[t])
+            block.terminated[t] &= block.valid[t]
+            block.truncated[t] &= block.valid[t]
+            np.logical_or(block.terminated[t], block.truncated[t], out=self._resetting)
+        else:
+            ended = block.terminated[t] | block.truncated[t]
+            if ended.any():
+                final, obs, told_anew = self._restarted(obs, infos, ended)
+                renewed = self._all if told_anew is infos else ended
+                block.next_obs[t][ended] = self._encode(final)
+        block.all_obs[t + 1] = self._encode(obs)
+        if block.all_masks is not None:
+            self._write_masks(block.all_masks[t + 1], infos, ~renewed)
+            self._write_masks(block.all_masks[t + 1], told_anew, renewed)
+
+    def render(self) -> Any:
+        """A frame of each environment."""
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _restarted(self, obs, infos: dict, ended: np.ndarray):
+        """The final observations of those that `ended`, and what all of them show and say now."""
+        if self._mode is AutoresetMode.DISABLED:
+            final = np.array(obs[ended])
+            return final, *self._env.reset(options={"reset_mask": ended})
+        final, given = infos.get("final_obs"), infos.get("_final_obs", ended)
+        if final is None or not np.array_equal(given, ended):
+            raise EnvError(
+                f"envs: {self._name} says that it resets in the same step, but gives no "
+                f'info["final_obs"] at every end; without it truncated steps have no successor.'
+            )
+        return np.stack(list(final[ended])), obs, infos
+
+    def _write_masks(self, legal: np.ndarray, infos: Mapping, rows: np.ndarray) -> None:
+        if self._masks is not None and rows.any():
+            what = f"envs: {self._name}"
+            legal[rows] = masks.picked(*self._masks(infos), rows, self.action_space, what)
+
+
+def native(recipe: Recipe, envs: int) -> VectorLoop:
+    """Gymnasium's native vector environment of that id; in SAME_STEP mode if it can be asked to."""
+    if recipe.spec.vector_entry_point is None:
+        raise EnvError(
+            f"envs: {recipe.env_id} has no native vector environment; use vectorization='sync' or "
+            f"'async'."
+        )
+    entry = recipe.spec.vector_entry_point
+    if isinstance(entry, str):
+        module, _, attribute = entry.partition(":")
+        entry = getattr(import_module(module), attribute)
+    kwargs: dict[str, Any] = dict(recipe.kwargs)
+    if "autoreset_mode" in inspect.signature(entry).parameters:
+        kwargs = {"autoreset_mode": AutoresetMode.SAME_STEP} | kwargs
+    if recipe.atari:  # what `Recipe.atari` says, and no more
+        kwargs = {"reward_clipping": False, "use_fire_reset": False} | kwargs
+
+    def make(seed: int):
+        return gymnasium.make_vec(
+            recipe.spec, envs, vectorization_mode="vector_entry_point", **kwargs
+        )
+
+    return VectorLoop(recipe.env_id, make, frames_first=recipe.atari)
+
+
+def envpool(env_id: str, envs: int, env_kwargs: Mapping[str, Any]) -> VectorLoop:
+    """envpool's environment of that id, which resets in the next step and is seeded when made."""
+    try:
+        pool: Any = import_module("envpool")
+    except ImportError as error:
+        raise EnvError(
+            f"envs: vectorization='envpool' needs envpool ({error}): pip install envpool."
+        ) from error
+    known = pool.list_all_envs()
+    if env_id not in known:
+        raise EnvError(f"envs: envpool has no environment {env_id!r}.{nearest(env_id, known)}")
+
+    def make(seed: int):
+        return pool.make_gymnasium(env_id, num_envs=envs, seed=seed, **env_kwargs)
+
+    return VectorLoop(env_id, make, seeded_when_made=True)
+
+
+def _mode(env, what: str) -> AutoresetMode:
+    mode = env.metadata.get("autoreset_mode")
+    if not isinstance(mode, AutoresetMode):
+        raise EnvError(
+            f'{what}: metadata["autoreset_mode"] is {mode!r}; without a gymnasium AutoresetMode '
+            f"its ends cannot be read. Set it, or use vectorization='sync'."
+        )
+    return mode

@@ -1,0 +1,1 @@
+"""Small worlds whose right answers are known in closed form."""

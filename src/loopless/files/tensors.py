@@ -1,0 +1,145 @@
+"""Arrays in one safetensors file, written as a stream, with the checksum of each.
+
+The layout follows from names, types and shapes alone, so that equal arrays give equal bytes, and a
+reader that has them from the manifest knows the whole header beforehand: a file is compared with
+what it must be, never believed. Nothing is allocated that the file's size does not bear out. The
+safetensors library reads these files too; it is not used to write, because a checkpoint must not
+hold a second copy of a replay buffer. Imports NumPy. Tests: `tests/runs/test_checkpoint.py`.
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from loopless.files import atomic as durable
+
+# What the format calls them. Every type below this table goes as bytes, with one axis more.
+_NAMES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+_AS_BYTES = {"complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
+DTYPES = _NAMES.keys() | _AS_BYTES
+_FROM_ML_DTYPES = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
+
+
+class Broken(Exception):
+    """Why a file is not what its manifest says."""
+
+
+class Entry(NamedTuple):
+    """One array as the manifest lists it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    sha256: str = ""
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * _dtype(self.dtype).itemsize
+
+
+def entry_of(array: Any) -> Entry:
+    """The type and shape of an array, without its checksum."""
+    return Entry(array.dtype.name, tuple(array.shape))
+
+
+def storable(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """`arrays` in memory order; TypeError for all that a file cannot hold."""
+    found = {name: np.asarray(array) for name, array in arrays.items()}
+    wrong = [f"{n} ({a.dtype})" for n, a in found.items() if a.dtype.name not in DTYPES]
+    wrong += [f"{name!r} as a name" for name in arrays if name in ("", "__metadata__")]
+    if wrong:
+        raise TypeError(f"checkpoint: cannot store {', '.join(wrong)}; convert to plain numbers.")
+    return {n: a.astype(a.dtype.newbyteorder("<"), "C", copy=False) for n, a in found.items()}
+
+
+def write(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Entry]:
+    """Write `storable` arrays to a new file and flush it; the entries with their checksums."""
+    entries = {name: entry_of(array) for name, array in arrays.items()}
+
+    def fill(file: int) -> dict[str, Entry]:
+        durable.write_all(file, _header(entries))
+        sums = {}
+        for name in _order(entries):
+            data = _bytes(arrays[name])
+            durable.write_all(file, data)
+            sums[name] = entries[name]._replace(sha256=hashlib.sha256(data).hexdigest())
+        return {name: sums[name] for name in sorted(sums)}
+
+    return durable.write(path, fill)
+
+
+def read(path: Path, entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
+    """The arrays of a file that must hold just these `entries`; Broken with the reason if not."""
+    header = _header(entries)
+    with os.fdopen(durable.open_to_read(path, follow=False), "rb", buffering=0) as file:
+        size, expected = os.fstat(file.fileno()).st_size, len(header) + _total(entries)
+        if size != expected:
+            raise Broken(f"{path.name} has {size:,} bytes, expected {expected:,}")
+        if _fill(file, memoryview(found := bytearray(len(header)))) or found != header:
+            raise Broken(f"the header of {path.name} is not what the manifest says")
+        arrays = {}
+        for name in _order(entries):
+            entry = entries[name]
+            try:
+                arrays[name] = np.empty(entry.shape, _dtype(entry.dtype))
+            except (MemoryError, ValueError):
+                raise Broken(f"{name} {list(entry.shape)} does not fit into memory") from None
+            data = _bytes(arrays[name])
+            if _fill(file, data) or hashlib.sha256(data).hexdigest() != entry.sha256:
+                raise Broken(f"{name} differs from its checksum")
+    return {name: arrays[name] for name in entries}
+
+
+def _fill(file, data: memoryview) -> int:
+    """Read until `data` is full; how many bytes are missing."""
+    while data.nbytes and (count := file.readinto(data)):
+        data = data[count:]
+    return data.nbytes
+
+
+def _total(entries: Mapping[str, Entry]) -> int:
+    return sum(entry.bytes for entry in entries.values())
+
+
+def _order(entries: Mapping[str, Entry]) -> list[str]:
+    """Large types first, so that all stay aligned when the file is mapped into memory."""
+    return sorted(entries, key=lambda name: (-_dtype(entries[name].dtype).itemsize, name))
+
+
+def _header(entries: Mapping[str, Entry]) -> bytes:
+    """Eight bytes of length, then names, types, shapes and places as JSON."""
+    places, start = {}, 0
+    for name in _order(entries):
+        entry = entries[name]
+        whole = entry.dtype in _NAMES
+        shape = [*entry.shape] if whole else [*entry.shape, _dtype(entry.dtype).itemsize]
+        places[name] = {
+            "dtype": _NAMES.get(entry.dtype, "U8"),
+            "shape": shape,
+            "data_offsets": [start, start + entry.bytes],
+        }
+        start += entry.bytes
+    text = json.dumps(places, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _dtype(name: str) -> np.dtype:
+    if name in _FROM_ML_DTYPES:
+        import ml_dtypes  # JAX brings it
+
+        return np.dtype(getattr(ml_dtypes, name))
+    return np.dtype(name)

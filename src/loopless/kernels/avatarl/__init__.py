@@ -1,0 +1,1 @@
+"""AvataRL: the loss, its rewards, and the losses to compare it with."""

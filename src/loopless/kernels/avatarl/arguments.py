@@ -1,0 +1,241 @@
+"""What the kernels of AvataRL ask of their arguments: all that is wrong is said in one error.
+
+Shapes, dtypes, libraries and devices are looked at always, values where they are in plain sight.
+Tests: `tests/kernels/test_avatarl_refusals.py`.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from loopless.arrays import checks, scan
+from loopless.arrays import logits as vocabulary
+from loopless.arrays.library import NUMBER
+from loopless.kernels.avatarl.rewards import VARIANTS, Numbers
+
+CONFIDENCE = "confidence"
+
+
+class Refusals(NamedTuple):
+    """What to say of a row of logits that is no distribution; hashable, for it goes through jit."""
+
+    function: str
+    student_name: str = "student_logits"
+
+    def student(self, place) -> ValueError:
+        return self._row(self.student_name, place)
+
+    def critic(self, place) -> ValueError:
+        return self._row("critic_logits", place)
+
+    def _row(self, name: str, place) -> ValueError:
+        where = ", ".join(map(str, map(int, place)))
+        return ValueError(
+            f"{self.function}: {name}[{where}] holds NaN or +inf, or nothing above -inf. Mask the "
+            f"position, or find out where that comes from."
+        )
+
+
+class Call:
+    """The arguments of one call, checked one by one; `check` raises what was found, all at once.
+
+    `logits` are one or two (name, array) pairs; `positions` is an array [...] that they belong to.
+    """
+
+    def __init__(self, function: str, logits: dict[str, Any], mask, targets=None) -> None:
+        self.function = function
+        self.problems: list[Exception] = []
+        self.name, self.logits = next(iter(logits.items()))
+        self.library = checks.library_or_refuse(function, self.name, self.logits)
+        self._logits(self.name, self.logits)
+        self.refuse()
+        for name, x in logits.items():
+            self._try(self._like, name, x)
+        self.refuse()  # the rest is told by these shapes
+        dtypes = [x.dtype for x in logits.values()]
+        self.wide = self.library.wide(self.library.promote(dtypes[0], dtypes[-1]))
+        self.counted = None if mask is None else self._try(self._flags, "mask", mask)
+        self.targets: Any = None
+        if targets is not None:
+            self.targets = self._try(self._tokens, "targets", targets)
+        self.refusals = Refusals(function, self.name)
+
+    def refuse(self) -> None:
+        """Raise what was found wrong, if anything was."""
+        problems = self.problems
+        if problems:
+            types = all(isinstance(problem, TypeError) for problem in problems)
+            said = "; ".join(str(x).removeprefix(f"{self.function}: ") for x in problems)
+            raise (TypeError if types else ValueError)(f"{self.function}: {said}")
+
+    def top_k(self, k) -> int:
+        found = self._try(checks.integer, self.function, "top_k", k, 1)
+        return min(found or 1, self.logits.shape[-1])
+
+    def variant(self, variant) -> None:
+        self._try(checks.choice, self.function, "variant", variant, VARIANTS)
+
+    def number(self, name: str, x, low: float, high: float = math.inf, *, open_ends="") -> float:
+        """`x` if it is a finite number from `low` to `high`, without the ends that are named."""
+        if isinstance(x, np.number):
+            x = x.item()
+        if isinstance(x, bool) or not isinstance(x, NUMBER):
+            wrong = TypeError(f"{name} is a {type(x).__name__}; it must be a number.")
+            self.problems.append(wrong)
+            return low
+        outside = not low <= x <= high or math.isinf(x)
+        if outside or (x == low and "low" in open_ends) or (x == high and "high" in open_ends):
+            start = f"above {low:g}" if "low" in open_ends else f"at least {low:g}"
+            end = "finite" if math.isinf(high) else f"below {high:g}"
+            self.problems.append(ValueError(f"{name} must be {start} and {end}; received {x}."))
+        return x
+
+    def numbers(self, reality, critic, smoothing, scale, clamp) -> Numbers:
+        """The method's numbers, typed."""
+        if isinstance(critic, str):
+            self._try(checks.choice, self.function, "critic_weight", critic, (CONFIDENCE,))
+            reality = critic = None
+        else:
+            reality = self._weight("reality_weight", reality)
+            critic = self._weight("critic_weight", critic)
+            self._some_weight(reality, critic)
+        smoothing = self.number("label_smoothing", smoothing, 0, 1, open_ends="high")
+        scale = self.number("reward_scale", scale, 0, open_ends="low")
+        clamp = self.number("reward_clamp", clamp, 0, open_ends="low")
+        self.refuse()
+        return Numbers._make(map(self._typed, (reality, critic, smoothing, scale, clamp)))
+
+    def tokens(self, name: str, x) -> Any:
+        """`x` as tokens [..., w]."""
+        return self._try(self._tokens, name, x, axes=1)
+
+    def beside(self, name: str, x, like, like_name: str, kind: str) -> Any:
+        """`x` of the shape of `like`: "flags", or "floats"."""
+
+        def same():
+            checks.same_library(self.function, name, x, self.library)
+            if x.shape != like.shape:
+                raise self._misshapen(name, x, tuple(like.shape), like_name, like)
+            if kind == "flags":
+                return checks.boolean(self.function, name, x, self.library)
+            return self._floating(name, x)
+
+        return self._try(same)
+
+    def _try(self, check: Callable, *args, **keywords) -> Any:
+        try:
+            return check(*args, **keywords)
+        except (TypeError, ValueError) as problem:
+            self.problems.append(problem)
+
+    def _logits(self, name, x) -> None:
+        if self._try(self._floating, name, x) is not None and (x.ndim < 2 or x.shape[-1] == 0):
+            self.problems.append(
+                ValueError(
+                    f"{self.function}: {name} has shape {tuple(x.shape)}; it must be [..., V], "
+                    f"positions and then a vocabulary of at least one token."
+                )
+            )
+
+    def _like(self, name, x) -> None:
+        checks.same_library(self.function, name, x, self.library)
+        if x.shape != self.logits.shape:
+            one, other = self.logits.shape[-1:], x.shape[-1:]
+            hint = (
+                "Student and critic must share one vocabulary, token for token."
+                if x.shape[:-1] == self.logits.shape[:-1] and one != other
+                else "Both hold one row for each position."
+            )
+            raise ValueError(
+                f"{self.function}: {name} has shape {tuple(x.shape)} but {self.name} has shape "
+                f"{tuple(self.logits.shape)}. {hint}"
+            )
+        self._floating(name, x)
+        self._device(name, x)
+
+    def _floating(self, name, x) -> Any:
+        if not self.library.is_float(x):
+            raise TypeError(
+                f"{self.function}: {name} has dtype {x.dtype}; it must be float16, bfloat16, "
+                f"float32 or float64."
+            )
+        return x
+
+    def _device(self, name, x) -> None:
+        if not self.library.same_device(x, self.logits):
+            raise checks.devices_differ(
+                self.function, name, x.device, self.name, self.logits.device
+            )
+
+    def _flags(self, name, x) -> Any:
+        self._beside_positions(name, x)
+        return checks.boolean(self.function, name, x, self.library)
+
+    def _beside_positions(self, name, x, axes: int = 0) -> None:
+        checks.same_library(self.function, name, x, self.library)
+        positions = self.logits.shape[:-1]
+        if x.ndim != len(positions) + axes or x.shape[: len(positions)] != positions:
+            wanted = (*positions, "w") if axes else tuple(positions)
+            raise self._misshapen(name, x, wanted, self.name, self.logits)
+        self._device(name, x)
+
+    def _misshapen(self, name, x, wanted, like_name, like) -> ValueError:
+        shape = str(wanted).replace("'", "")
+        return ValueError(
+            f"{self.function}: {name} has shape {tuple(x.shape)}; beside {like_name} of shape "
+            f"{tuple(like.shape)} it must be {shape}. Nothing is broadcast or squeezed here."
+        )
+
+    def _tokens(self, name, x, axes: int = 0) -> Any:
+        self._beside_positions(name, x, axes)
+        if self.library.kind(x) != "i":
+            raise TypeError(f"{self.function}: {name} has dtype {x.dtype}; tokens are integers.")
+        counted = self.counted if self.counted is None or not axes else self.counted[..., None]
+        self._in_range(name, x, counted)
+        if counted is not None:
+            x = self.library.xp.where(counted, x, 0)  # what is masked may be no token at all
+        return x.long() if self.library.name == "torch" else x
+
+    def _in_range(self, name, x, counted) -> None:
+        seen = vocabulary.host(self.library, x, counted)
+        if seen is None:
+            return
+        size = self.logits.shape[-1]
+        wrong = (seen[0] < 0) | (seen[0] >= size)
+        if counted is not None:
+            wrong &= seen[1]
+        if wrong.any():
+            place = ", ".join(map(str, np.argwhere(wrong)[0].tolist()))
+            raise ValueError(
+                f"{self.function}: {name} holds {seen[0][wrong][0]} at {place}; of {size} tokens "
+                f"the first is 0 and the last {size - 1}. Positions without a token must be masked."
+            )
+
+    def _weight(self, name, x) -> Any:
+        like = self.logits[..., 0]
+        x = self._try(checks.number, self.function, name, x, self.library, like, 0.0, math.inf)
+        if not hasattr(x, "dtype") or x.ndim == 0:
+            return x
+        seen = vocabulary.host(self.library, x)
+        if seen is not None and not (seen[0] >= 0).all():
+            self.problems.append(
+                ValueError(f"{name} holds {seen[0][~(seen[0] >= 0)][0]}; weights are at least 0.")
+            )
+        return x
+
+    def _some_weight(self, reality, critic) -> None:
+        if isinstance(reality, NUMBER) and isinstance(critic, NUMBER) and reality == critic == 0:
+            self.problems.append(
+                ValueError(
+                    "reality_weight and critic_weight are both 0, so that every action is worth "
+                    "the same; give at least one of them a positive weight."
+                )
+            )
+
+    def _typed(self, x) -> Any:
+        if x is None:
+            return None
+        x = scan.typed(self.library, x, self.wide, self.logits)
+        return x.detach() if self.library.name == "torch" else x

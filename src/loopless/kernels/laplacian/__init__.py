@@ -1,0 +1,1 @@
+"""Losses whose minima are eigenvectors of a Laplacian, and what goes with them."""

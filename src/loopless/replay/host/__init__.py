@@ -1,0 +1,1 @@
+"""Buffers in the host's memory: NumPy arrays, sampled by compiled code."""

@@ -1,0 +1,1 @@
+"""The episodic buffer: whole episodes, drawn from at geometric distances."""

@@ -1,0 +1,1 @@
+"""The rollout buffer of on-policy methods."""

@@ -1,0 +1,184 @@
+"""The rows of a buffer in the files of one folder, more of them than memory holds.
+
+    packed rows.bin, …            the arrays, mapped into memory
+    buffer.safetensors     settings and state at the last flush, replaced at once
+    journal                what was overwritten since (`journal`)
+    lock                   held by the one process that writes
+
+Needs a Unix, so imported only for buffers that lie in files. Imports `files`, `journal` and
+`memory`. Tests: `tests/replay/test_memmap.py`.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loopless.replay.storage import file as files
+from loopless.replay.storage import size as memory
+from loopless.replay.storage.journal import Journal
+
+STATE, LOCK = "buffer.safetensors", "lock"
+
+
+class MemMap:
+    """Arrays in the files of one folder, written by one process.
+
+    A flush makes rows and state permanent, both or neither. What is overwritten after it is kept
+    in the journal, so that whoever opens the folder after a crash finds the last flush.
+    """
+
+    watched = True
+
+    def __init__(self, where: str, path, *, new: bool) -> None:
+        self.where, self.folder = where, Path(path)
+        self.place = f" in {self.folder}"
+        if new:
+            self._make()
+        elif not (self.folder / STATE).is_file():
+            raise FileNotFoundError(f"{where}: {self.folder} holds no flushed buffer.")
+        self._journal = Journal(self.folder / "journal")
+        self._lock = _lock(where, self.folder / LOCK)
+        self._new, self._owner = new, os.getpid()
+        _OPEN.add(self)
+        self._maps: dict[str, mmap.mmap] = {}
+        self._flushes = 0
+
+    def _make(self) -> None:
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{self.where}: there is no folder {self.folder.parent}. Create it."
+            ) from None
+        if set(os.listdir(self.folder)) - {LOCK}:
+            raise FileExistsError(
+                f"{self.where}: {self.folder} is not empty. Reopen a buffer there with "
+                f"{self.where}.open, or give another path."
+            )
+
+    def free_bytes(self) -> int | None:
+        return shutil.disk_usage(self.folder).free if self._new else None
+
+    def allocate(self, name: str, rows: int, width: int) -> np.ndarray:
+        """The file `name`: new and all 0, or as it was; it belongs to the journal from now on."""
+        path, size = self.folder / f"{name}.bin", rows * width
+        if size == 0:
+            return np.zeros(0, np.uint8)
+        handle = os.open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if self._new else 0), 0o644)
+        try:
+            if self._new:  # all of it now: a full disk would kill whoever writes to the map later
+                _reserve(self.where, handle, size)
+            elif os.fstat(handle).st_size != size:
+                found = os.fstat(handle).st_size
+                raise ValueError(
+                    f"{self.where}: {path} has {found:,} bytes, expected {size:,}. It is damaged."
+                )
+            self._maps[name] = opened = mmap.mmap(handle, size)
+        finally:
+            os.close(handle)
+        opened.madvise(mmap.MADV_RANDOM)  # draws are
+        array = np.frombuffer(opened, np.uint8)
+        self._journal.watch(array, width)
+        return array
+
+    def read(self, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Settings and state of the last flush."""
+        settings, state = files.read(self.folder / STATE, kind, self.where)
+        self._flushes = state.pop("flushes")
+        return settings, state
+
+    def roll_back(self, used: int) -> None:
+        """Bring the rows back to the last flush; `used` of them were written by then."""
+        self._journal.roll_back(self._flushes)
+        self._synchronize()
+        self._journal.begin(self._flushes, used)
+
+    def before_write(self, first: int, count: int) -> None:
+        """Rows from `first` on are about to be overwritten: keep what a flush made permanent."""
+        if os.getpid() != self._owner:
+            raise RuntimeError(
+                f"{self.where}: the buffer{self.place} is written by process {self._owner}, of "
+                f"which this is a fork. Add in that process."
+            )
+        if self._lock is None:
+            raise RuntimeError(f"{self.where}: the buffer{self.place} was closed. Open it again.")
+        self._journal.before_write(first, count)
+
+    def flush(
+        self, kind: str, settings: Mapping[str, Any], state: Mapping[str, Any], used: int
+    ) -> None:
+        """Make all rows, and `state`, permanent; the first `used` rows hold something."""
+        self.before_write(0, 0)
+        self._synchronize()
+        state = dict(state) | {"flushes": self._flushes + 1}
+        files.write(self.folder / STATE, kind, settings, state)
+        self._flushes += 1
+        self._journal.begin(self._flushes, used)
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+            self._journal.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._lock is None
+
+    def __del__(self) -> None:
+        if getattr(self, "_lock", None) is not None:
+            self.close()
+
+    def _synchronize(self) -> None:
+        for opened in self._maps.values():
+            opened.flush()
+
+
+_OPEN: weakref.WeakSet[MemMap] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """In a fork: the lock is the parent's alone, or it would outlive the parent."""
+    for storage in _OPEN:
+        storage.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+def _lock(where: str, path: Path) -> int:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        owner = os.read(handle, 32).decode("ascii", "replace")
+        os.close(handle)
+        raise RuntimeError(
+            f"{where}: {path.parent} is open in process {owner or '(unknown)'}. Close it there."
+        ) from None
+    os.ftruncate(handle, 0)
+    os.write(handle, str(os.getpid()).encode())
+    return handle
+
+
+def _reserve(where: str, handle: int, size: int) -> None:
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, size)
+        else:
+            os.ftruncate(handle, size)
+    except OSError as problem:
+        if problem.errno != errno.ENOSPC:
+            raise
+        raise OSError(
+            errno.ENOSPC, f"{where}: the disk has no room for {memory.readable_bytes(size)}"
+        ) from None

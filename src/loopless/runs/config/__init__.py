@@ -1,0 +1,1 @@
+"""A run's config: from a TOML file and flags to a checked dataclass."""

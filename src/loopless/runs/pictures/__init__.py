@@ -1,0 +1,1 @@
+"""Pictures of runs, drawn by a process of their own."""

@@ -1,0 +1,196 @@
+"""How every picture looks: colours, axes, title, legend, marks of events, and how it is saved.
+
+Colours are told apart by the colour-blind (Okabe and Ito 2008). Legends stand above the axes,
+never on the data. Figures are made without pyplot, so that there is no global state and no
+window. Imports matplotlib: only the renderer process and `loopless plot` load this file.
+Tests: `tests/runs/test_plots.py`.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import Formatter, MaxNLocator
+
+from loopless.files import atomic as durable
+from loopless.runs.pictures.series import Curve
+
+BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
+PURPLE, ORANGE, SKY, GREY = "#CC79A7", "#E69F00", "#56B4E9", "#999999"
+COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)
+INK, FAINT = "#222222", "#777777"
+FEW = 30  # points that are drawn as points, too
+LETTERS_A_ROW = 104  # of a legend
+EVENTS = {"resume": "#555555", "restart": GREEN, "nan": "#CC0000"}
+
+STYLE: dict[Any, Any] = {
+    "figure.figsize": (8.0, 4.5),
+    "figure.dpi": 120,
+    "savefig.dpi": 120,
+    "figure.facecolor": "white",
+    "font.size": 10,
+    "font.family": ["DejaVu Sans"],
+    "text.color": INK,
+    "axes.edgecolor": "#BBBBBB",
+    "axes.labelcolor": FAINT,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E8E8E8",
+    "grid.linewidth": 0.8,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.major.size": 0,
+    "xtick.major.pad": 7,  # the corner's labels keep apart
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.6,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "lines.solid_joinstyle": "round",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Matplotlib's settings for our pictures, and for nothing else."""
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def new_axes(title: str, subtitle: str = "", **size: Any) -> tuple[Figure, Axes]:
+    """A figure with one axes over steps, titled."""
+    figure = Figure(layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.1), **size)
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    heading = figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
+    if subtitle:
+        axes.annotate(
+            literal(subtitle),
+            xy=(1.0, 0.5),
+            xycoords=("figure fraction", heading),
+            xytext=(-10, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            color=FAINT,
+            annotation_clip=False,
+        ).set_in_layout(False)
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10], integer=True))
+    axes.xaxis.set_major_formatter(ShortFormatter())
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(ShortFormatter())
+    return figure, axes
+
+
+def literal(text: str, most: int = 60) -> str:
+    """A name as matplotlib is to print it: as it is, though not longer than there is room.
+
+    A dollar would begin a formula, and an underscore in front would hide it from legends.
+    """
+    text = text if len(text) <= most else f"{text[: most - 1]}…"
+    hidden = "\N{NO-BREAK SPACE}" if text.startswith("_") else ""
+    return hidden + text.replace("$", r"\$")
+
+
+class ShortFormatter(Formatter):
+    """Ticks as 50k, 1.5M, with one unit and the digits that tell neighbours apart."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return self.format_ticks([x])[0]
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        ticks = np.asarray(values, np.float64)
+        largest = np.abs(ticks).max(initial=0.0)
+        gap = np.diff(ticks).min(initial=largest) or 1.0
+        unit, scale = "", 1.0
+        # A unit pays if its ticks need no more than the digits behind its point.
+        for name, size, digits in (("k", 1e3, 0), ("M", 1e6, 2), ("G", 1e9, 2)):
+            if largest >= size and gap * 10**digits >= size:
+                unit, scale = name, size
+        digits = next((d for d in range(9) if _is_whole(gap / scale * 10**d)), 9)
+        texts = [f"{tick / scale:,.{digits}f}{unit}" if tick else "0" for tick in ticks]
+        return [text.replace("-", "\N{MINUS SIGN}") for text in texts]
+
+
+def _is_whole(number: float) -> bool:
+    return math.isclose(number, round(number), rel_tol=1e-6)
+
+
+def draw(axes: Axes, curve: Curve, colour: str, label: str, **style: Any) -> None:
+    """One curve with its band; its points, too, if they are few."""
+    if curve.raw is not None and curve.low is None:
+        axes.plot(curve.steps, curve.raw, color=colour, alpha=0.25, linewidth=0.8)
+    if curve.low is not None and curve.high is not None:
+        edges = {"color": colour, "alpha": 0.16}
+        if len(curve.steps) > 1:
+            axes.fill_between(curve.steps, curve.low, curve.high, linewidth=0, **edges)
+        else:  # a band over one point has no area
+            axes.vlines(curve.steps, curve.low, curve.high, linewidth=6, **edges)
+    marker = {"marker": "o", "markersize": 4} if len(curve.steps) <= FEW else {}
+    axes.plot(curve.steps, curve.line, color=colour, label=label, **marker, **style)
+
+
+def mark_events(axes: Axes, events: Sequence[Mapping[str, Any]]) -> None:
+    """A thin line where the run was resumed or restarted, or met a number that is none."""
+    for kind, colour in EVENTS.items():
+        steps = sorted({event["step"] for event in events if event.get("event") == kind})
+        for step in steps:
+            axes.axvline(step, color=colour, linewidth=1.0, linestyle=(0, (3, 2)), zorder=1.5)
+        if steps:
+            axes.plot([], [], color=colour, linewidth=1.0, linestyle=(0, (3, 2)), label=kind)
+
+
+def legend_above(axes: Axes, least: int = 2) -> None:
+    """A legend between title and axes, if there are at least so many things to tell apart."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(handles) < least:
+        return
+    rows = math.ceil(sum(len(label) + 8 for label in labels) / LETTERS_A_ROW)
+    axes.legend(
+        handles,
+        labels,
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 1.0),
+        ncols=math.ceil(len(handles) / rows),
+        borderaxespad=0.2,
+    )
+
+
+def fit_steps(axes: Axes, first: float, last: float, margin: float = 0.012) -> None:
+    """The step axis from the first to the last step; one step alone gets room."""
+    room = margin * (last - first) if last > first else 0.1 * abs(first) or 1.0
+    axes.set_xlim(first - room, last + room)
+
+
+def write(picture: Figure | bytes, path: Path) -> None:
+    """Save a picture so that whoever looks finds the old one or the new one, never half of one."""
+    if isinstance(picture, Figure):
+        image = io.BytesIO()
+        with styled():
+            picture.savefig(image, format=path.suffix.removeprefix("."))
+        picture = image.getvalue()
+    staged = durable.beside(path)
+    try:
+        staged.write_bytes(picture)
+        os.replace(staged, path)
+    finally:
+        staged.unlink(missing_ok=True)

@@ -1,0 +1,161 @@
+"""The trainer's end of the process that draws pictures: it asks, and never waits.
+
+Requests go into a pipe without blocking: a full pipe means that the process is busy and will draw
+anyway. If it dies, that is said once and training goes on. The process ends when the pipe closes,
+so that none is left behind however the trainer ends. Imports the standard library only; the other
+end is `drawing.py`. Tests: `tests/runs/test_renderer.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+LAST_DRAWING_S = 15.0
+A_MOMENT_S = 0.5  # for a process that is dying to be dead
+LONGEST_REQUEST = 4096  # bytes that a pipe takes whole or not at all
+LOG = "renderer.log"
+
+
+class Renderer:
+    """The trainer's end.
+
+        with Renderer(run.path, note=progress.note) as renderer:
+            renderer.request()                               # every picture that the log allows
+            renderer.request("return", "loss")               # these
+            renderer.request("eigenvectors", snapshots={"features": "snapshots/17.safetensors"})
+        # at the end everything is drawn once more; this waits a few seconds at most
+
+    `modules` are imported in the process, and register the pictures of a trainer of its own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        modules: Sequence[str] = (),
+        tensorboard: bool = False,
+        note: Callable[[str], None] | None = None,
+    ):
+        self._folder, self._note = Path(folder), note or _to_stderr
+        self._log = self._folder / LOG
+        self._process: subprocess.Popen[bytes] | None = None
+        command = [sys.executable, "-P", "-m", "loopless.runs.pictures.drawing", str(self._folder)]
+        command += [f"--parent={os.getpid()}", *(f"--module={name}" for name in modules)]
+        command += ["--tensorboard"] if tensorboard else []
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=_environment(),
+                    bufsize=0,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._give_up(f"it did not start ({error})")
+        else:
+            os.set_blocking(self._pipe, False)
+
+    def request(self, *pictures: str, snapshots: Mapping[str, Path | str] | None = None) -> None:
+        """Have these pictures drawn soon, or all of them. Costs microseconds and never raises."""
+        if self._process is None:
+            return
+        files = {name: os.path.abspath(path) for name, path in (snapshots or {}).items()}
+        line = json.dumps({"draw": pictures, "snapshots": files}).encode() + b"\n"
+        if len(line) > LONGEST_REQUEST:
+            self._give_up(f"a request of {len(line)} bytes is too long")
+            return
+        with suppress(BlockingIOError):  # there are requests enough in the pipe
+            try:
+                os.write(self._pipe, line)
+            except BrokenPipeError:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(A_MOMENT_S)
+        if (code := self._process.poll()) is not None:
+            self._give_up(self._ending(code))
+
+    def close(self, wait_s: float | None = None) -> None:
+        """Have everything drawn a last time, wait for it, and end the process."""
+        if (process := self._process) is None:
+            return
+        wait_s = LAST_DRAWING_S if wait_s is None else wait_s
+        self._close_pipe()
+        try:
+            code = process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            self._give_up(f"the last drawing was not done after {wait_s:g} s")
+        except BaseException:
+            self._process = None
+            process.kill()
+            raise
+        else:
+            self._process = None
+            if code:
+                self._note(f"renderer: {self._ending(code)}. {self._advice()}")
+            elif self._log.exists() and not self._log.stat().st_size:
+                self._log.unlink(missing_ok=True)
+
+    def __enter__(self) -> Renderer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _pipe(self) -> int:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        return self._process.stdin.fileno()
+
+    def _close_pipe(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+
+    def _give_up(self, why: str) -> None:
+        """Say once that there will be no more pictures."""
+        process = self._process
+        if process is not None:
+            self._close_pipe()
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(A_MOMENT_S)
+        self._process = None
+        self._note(f"renderer: {why}. Training goes on without new pictures. {self._advice()}")
+
+    def _ending(self, code: int) -> str:
+        said = _last_line(self._log)
+        return f"the process that draws ended with code {code}" + (f": {said}" if said else "")
+
+    def _advice(self) -> str:
+        return f"Its messages are in {self._log}; `loopless plot {self._folder}` draws later."
+
+
+def _environment() -> dict[str, str]:
+    """The trainer's environment, its import path included, and one thread."""
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "MPLBACKEND": "agg",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+def _last_line(path: Path) -> str:
+    with suppress(OSError):
+        lines = path.read_text(errors="replace")[-2000:].strip().splitlines()
+        return lines[-1] if lines else ""
+    return ""
+
+
+def _to_stderr(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):
+        print(text, file=sys.stderr)

@@ -1,0 +1,118 @@
+"""From the columns of a log to curves worth drawing: gaps closed, thinned, smoothed, aligned.
+
+Pictures get a few hundred points however long a run is. Imports NumPy.
+Tests: `tests/runs/test_plots.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from loopless.runs.pictures.statistics import bootstrap_band, iqm
+
+MOST_POINTS = 600
+GRID_POINTS = 200
+
+
+class Curve(NamedTuple):
+    """A line over steps; the band around it and the unsmoothed line, where there are any."""
+
+    steps: np.ndarray
+    line: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    raw: np.ndarray | None = None
+    band: str = ""  # what the band is
+    seeds: int = 1
+
+
+def curve(
+    steps: np.ndarray,
+    values: np.ndarray,
+    low: np.ndarray | None = None,
+    high: np.ndarray | None = None,
+    *,
+    band: str = "",
+    smoothed: bool = True,
+) -> Curve | None:
+    """The curve of one metric, [rows] or [rows, seeds]; None if there is no number in it.
+
+    Several seeds give their interquartile mean with a bootstrap band, one seed its smoothed line
+    with the band that it is given.
+    """
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+        low, high = (None if edge is None else edge.reshape(len(edge)) for edge in (low, high))
+    seen = np.any(np.isfinite(values.reshape(len(values), -1)), axis=1)
+    if not seen.any():
+        return None
+    at = steps[seen]
+    calm = smooth if smoothed else _as_it_is
+    if values.ndim == 2:
+        # A seed that never gave a number has no curve.
+        columns = [column for column in values[seen].T if np.isfinite(column).any()]
+        runs = np.stack([calm(thin(close_gaps(at, column))) for column in columns])
+        return Curve(thin_steps(at), iqm(runs), *bootstrap_band([runs]), seeds=len(runs))
+    raw = thin(values[seen])
+    line = calm(raw)
+    edges = [_edge(at, edge, seen, calm) for edge in (low, high)]
+    return Curve(thin_steps(at), line, *edges, raw=None if line is raw else raw, band=band)
+
+
+def _edge(at: np.ndarray, edge: np.ndarray | None, seen: np.ndarray, calm) -> np.ndarray | None:
+    if edge is None or edge.ndim != 1 or not np.isfinite(edge[seen]).any():
+        return None
+    return calm(thin(close_gaps(at, edge[seen])))
+
+
+def _as_it_is(values: np.ndarray) -> np.ndarray:
+    return values
+
+
+def close_gaps(steps: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Values at all steps: where there is none, a straight line between its neighbours."""
+    seen = np.isfinite(values)
+    return values if seen.all() else np.interp(steps, steps[seen], values[seen])
+
+
+def thin(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
+    """At most `most` values: means of neighbours."""
+    count = len(values)
+    if count <= most:
+        return values
+    bounds = np.linspace(0, count, most + 1).astype(np.int64)
+    return np.add.reduceat(values, bounds[:-1]) / np.diff(bounds)
+
+
+def thin_steps(steps: np.ndarray) -> np.ndarray:
+    """The steps of thinned values; the first and the last stay what they are."""
+    thinned = thin(steps.astype(np.float64))
+    thinned[[0, -1]] = steps[[0, -1]]
+    return thinned
+
+
+def smooth(values: np.ndarray) -> np.ndarray:
+    """Centred moving mean over a fiftieth of the curve; short curves stay as they are."""
+    reach = len(values) // 100
+    if reach == 0:
+        return values
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    at = np.arange(len(values))
+    first, last = np.maximum(at - reach, 0), np.minimum(at + reach + 1, len(values))
+    means = (sums[last] - sums[first]) / (last - first)
+    return np.clip(means, values.min(), values.max())  # rounding makes no hills on flat land
+
+
+def align(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Curves of (steps, values) on one grid, over the steps that all of them have: [runs, points].
+
+    If they share none, the grid is one step: the first at which the last of them begins.
+    """
+    first = max(steps[0] for steps, _ in curves)
+    last = max(first, min(steps[-1] for steps, _ in curves))
+    points = 1 if first == last else min(GRID_POINTS, max(len(steps) for steps, _ in curves))
+    grid = np.linspace(first, last, points)
+    return grid, np.stack([np.interp(grid, steps, values) for steps, values in curves])

@@ -1,0 +1,237 @@
+"""How a run is getting on: a live display on a terminal, a line every few seconds elsewhere.
+
+A thread draws, four times a second at most; the trainer only leaves numbers for it. Whatever
+happens to the terminal (closed, a broken pipe, stopped with Ctrl-S) ends or delays the display
+and nothing else. What a frame looks like is in `frame.py`. Imports Rich.
+Tests: `tests/runs/test_progress.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from time import monotonic
+from typing import IO, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from loopless.runs.memory import resident_bytes
+from loopless.runs.progress import frame
+from loopless.runs.progress.clock import Clock
+
+REFRESH_S = 0.25
+LINES_VARIABLE = "LOOPLESS_LINES_EVERY"  # seconds between lines, for who reads them as they come
+EVERY_S = 10.0
+FIRST_LINE_S = 2.0  # soon, so that whoever started the run sees that it runs
+KEPT = 100  # values of one metric that its mean is taken over, at most
+LAST_WORDS_S = 2.0  # how long `close` waits for a terminal that does not take its line
+
+
+class Progress:
+    """Shows a run while it trains.
+
+        with Progress(clock, total=500_000, name="cartpole") as progress:
+            ...
+            clock.tick(step)                                     # progress reads the clock
+            progress.update({"return_mean": 312.4, "loss": 0.0123})
+            progress.note("saved step 100,000")                  # a line above the display
+
+    A metric with several seeds is given as a sequence and shown as its mean. Shown values are
+    means over the last few seconds, like the rate.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        total: int,
+        *,
+        name: str = "",
+        show: Sequence[str] = ("return_mean", "eval_return", "loss"),
+        every_s: float | None = None,
+        window_s: float = 5.0,
+        file: IO[str] | None = None,
+        terminal: bool | None = None,
+        width: int | None = None,
+    ):
+        self._clock, self._total, self._name = clock, total, name
+        self._every_s = _lines_every() if every_s is None else every_s
+        self._window_s = window_s
+        self._first_step = clock.step
+        self._values: dict[str, deque[tuple[float, float]]] = {
+            metric: deque(maxlen=KEPT) for metric in show
+        }
+        self._notes: deque[str] = deque()
+        self._outcome, self._closed = "", Event()
+        file = sys.stderr if file is None else file
+        if terminal is None:
+            # Rich would also take FORCE_COLOR for a terminal, and draw into a log file.
+            terminal = file is not None and _is_terminal(file)
+        self._thread: Thread | None = None
+        if file is not None:
+            self._console = _Console(
+                file=file,
+                width=width,
+                force_terminal=terminal,
+                force_interactive=terminal,
+                force_jupyter=False,
+                highlight=False,
+                markup=False,
+                emoji=False,
+                soft_wrap=not terminal,
+            )
+            self._is_live = terminal and not self._console.is_dumb_terminal
+            self._thread = Thread(target=self._run, name="progress", daemon=True)
+            self._thread.start()
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Take the newest values of the metrics that are shown; None and NaN count as absent."""
+        now = monotonic()
+        for metric, kept in self._values.items():
+            value = _mean(values.get(metric))
+            if math.isfinite(value):
+                kept.append((now, value))
+
+    def note(self, text: str) -> None:
+        """Say something once, above the display."""
+        self._notes.append(text)
+
+    def close(self, outcome: str = "done") -> None:
+        """End the display with one line that sums up the run."""
+        if not self._closed.is_set():
+            self._outcome = outcome
+            self._closed.set()
+            if self._thread is not None:
+                self._thread.join(LAST_WORDS_S)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_) -> None:
+        stopped = kind and ("interrupted" if kind is KeyboardInterrupt else kind.__name__)
+        self.close(stopped or "done")
+
+    def view(self) -> frame.View:
+        """What there is to show now."""
+        clock, total = self._clock, self._total
+        window = clock.window()
+        pace = clock.window(math.inf).rate  # longer, so that the time left does not jump about
+        left = total - clock.step
+        return frame.View(
+            name=self._name,
+            step=clock.step,
+            total=total,
+            rate=window.rate,
+            elapsed_s=clock.seconds,
+            left_s=left / pace if pace > 0 else 0.0 if left <= 0 else math.nan,
+            shares=window.shares,
+            memory_bytes=resident_bytes(),
+            values={metric: self._shown(kept) for metric, kept in self._values.items()},
+        )
+
+    def _shown(self, kept: deque[tuple[float, float]]) -> float:
+        """The mean over the last few seconds, or the last value if it is older."""
+        pairs = list(kept)
+        if not pairs:
+            return math.nan
+        horizon = pairs[-1][0] - self._window_s
+        recent = [value for time, value in pairs if time >= horizon]
+        return sum(recent) / len(recent)
+
+    def _run(self) -> None:
+        # Anything may go wrong with a terminal; training must not hear of it.
+        with suppress(Exception):
+            with self._live() if self._is_live else self._lines() as draw:
+                draw()
+                while not self._closed.wait(REFRESH_S):
+                    self._say_notes()
+                    draw()
+            self._say_notes()
+            self._say(self._summary())
+
+    @contextmanager
+    def _live(self) -> Iterator[Callable[[], None]]:
+        live = Live(
+            get_renderable=lambda: _Frame(self.view()),
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            # Output that goes to a file is none of the display's business.
+            redirect_stdout=_is_terminal(sys.stdout),
+        )
+        try:
+            live.start()
+            self._console.show_cursor(True)  # a process that is killed could not show it again
+            yield live.refresh
+        finally:
+            live.stop()
+
+    @contextmanager
+    def _lines(self) -> Iterator[Callable[[], None]]:
+        due = monotonic() + min(self._every_s, FIRST_LINE_S)
+
+        def line_if_due() -> None:
+            nonlocal due
+            if monotonic() >= due:
+                self._say(frame.plain(self.view()))
+                due = monotonic() + self._every_s
+
+        yield line_if_due
+
+    def _summary(self) -> str:
+        return frame.summary(self.view(), self._outcome, self._clock.step - self._first_step)
+
+    def _say_notes(self) -> None:
+        while self._notes:
+            self._say(self._notes.popleft())
+
+    def _say(self, line: str) -> None:
+        self._console.print(Text(line))
+        self._console.file.flush()
+
+
+def _lines_every() -> float:
+    try:
+        return float(os.environ.get(LINES_VARIABLE, EVERY_S))
+    except ValueError:
+        return EVERY_S
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process here."""
+        raise
+
+
+class _Frame:
+    """A view that fits itself to the terminal when it is drawn."""
+
+    def __init__(self, view: frame.View):
+        self._view = view
+
+    def __rich_console__(self, console: Console, options):
+        ascii_only = options.ascii_only or options.legacy_windows
+        yield from frame.lines(self._view, options.max_width, ascii_only=ascii_only)
+
+
+def _is_terminal(file: Any) -> bool:
+    try:
+        return file.isatty()
+    except (AttributeError, ValueError, OSError):  # none, closed, gone
+        return False
+
+
+def _mean(value: Any) -> float:
+    """The mean of what is finite: of one number, or of a sequence or array of them."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if value is None or isinstance(value, int | float):
+        return math.nan if value is None else float(value)
+    finite = [number for number in value if number is not None and math.isfinite(number)]
+    return sum(finite) / len(finite) if finite else math.nan

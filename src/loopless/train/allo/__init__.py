@@ -1,0 +1,1 @@
+"""Laplacian representations by ALLO."""

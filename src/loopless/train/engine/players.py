@@ -1,0 +1,83 @@
+"""A trained policy in Gymnasium environments, and which of the two modes a run is in.
+
+Imports `envs`, `episodes` and Gymnasium. Tests: `tests/train/test_commands_results.py`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from loopless.envs import EnvError, HostedEnvs, compiled_ids, masks
+from loopless.runs.failures import BadConfig
+from loopless.train.engine.episodes import LONGEST_EVALUATION
+
+LONGEST_RECORDING = 2_000  # frames
+
+
+def is_hosted(config: Any) -> bool:
+    """Whether a run of `config` is in hosted mode; BadConfig if it cannot be in the one asked."""
+    hosted = config.overlap or config.vectorization != "auto"
+    if config.mode == "auto":
+        hosted |= config.env not in compiled_ids()
+    if config.mode == "compiled" or (config.mode == "auto" and not hosted):
+        return False
+    if config.seeds > 1:
+        why = "overlap and vectorization are" if config.env in compiled_ids() else "this env is"
+        raise BadConfig([f"seeds is {config.seeds}, which needs compiled mode; {why} hosted."])
+    return True
+
+
+class Player:
+    """A trained policy, without exploration. `weights` are the arrays that act, by name."""
+
+    def __init__(self, config: Any, weights: Mapping[str, np.ndarray]) -> None:
+        self.config, self.weights = config, weights
+
+    def policy(self, envs: HostedEnvs) -> Any:
+        """What acts in `envs`: observations → actions."""
+        raise NotImplementedError
+
+    def episodes(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns and lengths of `count` episodes."""
+        with judged_envs(self.config, count, seed) as envs:
+            return first_episodes(envs, self.policy(envs))
+
+    def frames(self, seed: int) -> tuple[list[np.ndarray], float]:
+        """The pictures of one episode, and how many of them make a second."""
+        options = {"render_mode": "rgb_array"}
+        try:
+            with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
+                policy, frames = self.policy(envs), [envs.render()[0]]
+                told = envs.mask is not None and masks.hears(policy)
+                while len(frames) < LONGEST_RECORDING:
+                    step = envs.step(policy(envs.obs, envs.mask) if told else policy(envs.obs))
+                    if step.ended[0]:
+                        break
+                    frames.append(envs.render()[0])
+                return frames, envs.frame_rate
+        except gymnasium.error.Error as error:  # such as a package for drawing that is missing
+            raise EnvError(f"envs: {self.config.env} renders no frames: {error}") from error
+
+
+def judged_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
+    """Environments in which a policy is judged: in this process, but for ids that others have."""
+    kind = "envpool" if config.vectorization == "envpool" else "sync"
+    return HostedEnvs(config.env, envs, seed=seed, vectorization=kind)
+
+
+def first_episodes(envs: HostedEnvs, policy: Any, steps: int = 100) -> tuple:
+    """Returns and lengths [envs] of the first episode in each environment."""
+    returns, lengths = np.full(envs.envs, np.nan), np.zeros(envs.envs, np.int64)
+    most = envs.max_steps or LONGEST_EVALUATION
+    for _ in range(-(-most // steps)):
+        episodes = envs.collect(policy, steps).episodes
+        for env, score, length in zip(
+            episodes.env, episodes.episode_return, episodes.episode_length, strict=True
+        ):
+            if np.isnan(returns[env]):
+                returns[env], lengths[env] = score, length
+        if not np.isnan(returns).any():
+            break
+    return returns, lengths

@@ -1,0 +1,1 @@
+"""Named test cases that tell right functions from wrong ones."""

@@ -1,0 +1,1 @@
+"""Judging samplers by the law of what they draw."""
