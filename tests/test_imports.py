@@ -43,7 +43,8 @@ print([m for m in ("torch", "jax", "triton") if m in sys.modules])
 def test_second_process_compiles_nothing(tmp_path):
     code = """
 import numpy as np, loopless as ll
-from loopless.compiled import scan as numba_scan; from loopless.arrays.scan import numpy as numpy_fused
+from loopless.compiled import scan as numba_scan
+from loopless.arrays.scan import numpy as numpy_fused
 from loopless.kernels import returns
 x = np.zeros((3, 5)); f = np.zeros((3, 5), bool)
 ll.gae(x, x, x, f, f, gamma=0.9, lambda_=0.9)

@@ -340,7 +340,7 @@ def test_broken_lines_are_left_out(folder):
 
 def test_the_process_that_draws_steps_back():
     script = (
-        "import os; from pathlib import Path; from loopless.runs.pictures import drawing as drawing\n"
+        "import os; from pathlib import Path; from loopless.runs.pictures import drawing\n"
         "os.setsid(); before = os.nice(0); drawing.step_back()\n"
         "group = Path('/proc/self/autogroup')\n"
         "print(os.nice(0) - before, group.read_text().split()[-1] if group.exists() else None)"
