@@ -97,7 +97,7 @@ def test_validation_windows_are_spread_and_always_the_same():
 
 
 def test_all_that_is_wrong_is_said_at_once():
-    with pytest.raises(ValueError, match=r"order='sorted' is unknown.*block is an integer"):
+    with pytest.raises(ValueError, match=r"order='sorted' is unknown.*block must be an integer"):
         Windows(TOKENS, 0, order="sorted")
     with pytest.raises(ValueError, match="received float64 of shape"):
         Windows(np.zeros(9), 3)

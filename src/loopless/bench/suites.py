@@ -7,7 +7,6 @@ library. Tests: `tests/bench/test_bench_suites.py`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from loopless.bench.result import Result
+from loopless.refusals import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,8 @@ class UnknownSuite(ValueError):
     """The name of a suite that does not exist."""
 
     def __init__(self, name: str) -> None:
-        near = difflib.get_close_matches(name, SUITES, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(SUITES)}."
-        super().__init__(f"bench: unknown suite {name!r}. {hint}")
+        hint = did_you_mean(name, SUITES, repr, or_list=True)
+        super().__init__(f"bench: unknown suite {name!r}.{hint}")
 
 
 def check_name(name: str) -> None:

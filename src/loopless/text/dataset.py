@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from loopless.files import atomic
 from loopless.text import tokenizer as tokenizers
 from loopless.text.corpus import Document, read_corpus, split
 from loopless.text.tokenizer import Tokenizer
-from loopless.text.tokens import dtype_for, read_tokens, replace_file, write_tokens
+from loopless.text.tokens import dtype_for, read_tokens, write_tokens
 
 TRAIN, VALIDATION, TOKENIZER, ABOUT = (
     "train.bin", "validation.bin", "tokenizer.json", "dataset.json",
@@ -98,7 +99,7 @@ def save_dataset(dataset: Dataset, folder) -> None:
     for file, ids in ((TRAIN, dataset.train), (VALIDATION, dataset.validation)):
         write_tokens(folder / file, [ids], dataset.vocabulary)
     tokenizers.save(dataset.tokenizer, folder / TOKENIZER)
-    replace_file(folder / ABOUT, json.dumps(dataset.about, indent=1).encode())
+    atomic.write_file(folder / ABOUT, json.dumps(dataset.about, indent=1).encode())
 
 
 def open_dataset(folder) -> Dataset:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from loopless.text.tokens import dtype_for, replace_file
+from loopless.files import atomic
+from loopless.text.tokens import dtype_for
 
 KINDS = ("byte", "char", "bpe")
 UNKNOWN = "\ufffd"
@@ -143,7 +144,7 @@ def train(kind: str, texts: Sequence[str], vocabulary: int | None = None) -> Tok
 def save(tokenizer: Tokenizer, path) -> None:
     """Write a tokenizer as JSON."""
     content = {"format": _FORMAT, "kind": tokenizer.kind, **tokenizer.settings()}
-    replace_file(Path(path), json.dumps(content).encode())
+    atomic.write_file(Path(path), json.dumps(content).encode())
 
 
 def load(path) -> Tokenizer:

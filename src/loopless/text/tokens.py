@@ -6,12 +6,13 @@ Tests: `tests/text/test_token_files.py`.
 """
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from loopless.files import atomic
 
 DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 _AT_ONCE = 1 << 24  # ids looked at in one go
@@ -25,20 +26,13 @@ def dtype_for(vocabulary: int) -> np.dtype:
 def write_tokens(path, pieces: Iterable[np.ndarray], vocabulary: int, **about: Any) -> int:
     """Write ids one after the other, and `about` beside them; how many there are."""
     path, dtype, count = Path(path), dtype_for(vocabulary), 0
-    staged = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(staged, "wb") as file:
-            for ids in pieces:
-                _check_range(path, ids, vocabulary)
-                file.write(np.ascontiguousarray(ids, dtype).data)
-                count += len(ids)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(staged, path)
-    finally:
-        staged.unlink(missing_ok=True)
+    with atomic.staged(path) as hidden, open(hidden, "wb") as file:
+        for ids in pieces:
+            _check_range(path, ids, vocabulary)
+            file.write(np.ascontiguousarray(ids, dtype).data)
+            count += len(ids)
     beside = {"tokens": count, "dtype": dtype.name, "vocabulary": vocabulary, **about}
-    replace_file(_beside(path), json.dumps(beside, indent=1).encode())
+    atomic.write_file(_beside(path), json.dumps(beside, indent=1).encode())
     return count
 
 
@@ -92,16 +86,3 @@ def _check_range(path: Path, ids: np.ndarray, vocabulary: int) -> None:
 
 def _beside(path: Path) -> Path:
     return path.with_name(path.name + ".json")
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a small file: whoever reads finds the old content or the new, never a mixture."""
-    staged = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(staged, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(staged, path)
-    finally:
-        staged.unlink(missing_ok=True)

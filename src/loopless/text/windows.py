@@ -28,7 +28,7 @@ class Windows:
         if order not in ORDERS:
             problems.append(f"order={order!r} is unknown; choose {' or '.join(ORDERS)}")
         if isinstance(block, bool) or not isinstance(block, int) or block < 1:
-            problems.append(f"block is an integer from 1 up; received {block!r}")
+            problems.append(f"block must be an integer of at least 1; received {block!r}")
         elif tokens.ndim != 1 or tokens.dtype.kind not in "iu":
             problems.append(
                 f"tokens are integers [n]; received {tokens.dtype} of shape {tokens.shape}"

@@ -16,8 +16,8 @@ from loopless.bench.avatarl import contenders as by
 from loopless.bench.avatarl import published
 from loopless.bench.avatarl.losses import Losses
 from loopless.bench.contest import first_line
-from loopless.bench.resident import peak_bytes, resident_bytes
 from loopless.bench.result import Measurement
+from loopless.process import peak_bytes, resident_bytes
 
 OURS, TODAY, ENTROPY = "ours", "today", "entropy"  # what a child can be asked to run
 

@@ -12,8 +12,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from loopless.bench.resident import peak_bytes, resident_bytes
 from loopless.bench.training.settings import Training
+from loopless.process import peak_bytes, resident_bytes
 
 STEPS = 20_000
 SLICE = Training(2_000)

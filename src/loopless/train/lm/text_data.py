@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from loopless.files import atomic
 from loopless.runs.failures import BadConfig, BadRun, writing
 from loopless.text import dataset as datasets
 from loopless.text import tokenizer as tokenizers
 from loopless.text.dataset import Dataset
 from loopless.text.ngram import NgramModel
 from loopless.text.tokenizer import CharTokenizer, Tokenizer
-from loopless.text.tokens import replace_file
 from loopless.text.windows import Windows
 from loopless.train.lm.text_config import VOCABULARY, TextConfig
 
@@ -91,7 +91,7 @@ def keep(dataset: Dataset, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         if dataset.tokenizer is not None:
             tokenizers.save(dataset.tokenizer, folder / datasets.TOKENIZER)
-        replace_file(folder / FLAT, json.dumps(dataset.about, indent=1).encode())
+        atomic.write_file(folder / FLAT, json.dumps(dataset.about, indent=1).encode())
 
 
 def reopen(config: TextConfig, folder: Path) -> Dataset:
@@ -195,7 +195,7 @@ class Material:
         if file is not None:
             with writing(str(file)):
                 content = {"windows": about, "values": values}
-                replace_file(file, json.dumps(content, indent=1).encode())
+                atomic.write_file(file, json.dumps(content, indent=1).encode())
         return values
 
 
