@@ -44,13 +44,13 @@ bench: setup ## the full benchmarks, as in the README; GRIDS=DIR has the layouts
 	@$(BIN)/loopless bench returns --ablate --json benchmarks/results/returns.json
 	@$(BIN)/loopless bench replay --json benchmarks/results/replay.json
 	@$(BIN)/loopless bench q_learning --ablate --json benchmarks/results/q_learning.json
-	@$(BIN)/loopless bench training --json benchmarks/results/training.json
-	@$(BIN)/loopless bench learning --threads 2 --json benchmarks/results/learning.json
-	@$(BIN)/loopless bench ppo_training --json benchmarks/results/ppo_training.json
+	@$(BIN)/loopless bench dqn_speed --json benchmarks/results/dqn_speed.json
+	@$(BIN)/loopless bench dqn_learning --threads 2 --json benchmarks/results/dqn_learning.json
+	@$(BIN)/loopless bench ppo_speed --json benchmarks/results/ppo_speed.json
 	@$(BIN)/loopless bench ppo_learning --threads 2 --json benchmarks/results/ppo_learning.json
 	@$(BIN)/loopless bench avatarl --ablate --json benchmarks/results/avatarl.json
 	@$(BIN)/loopless bench avatarl_learning --json benchmarks/results/avatarl_learning.json
-	@$(BIN)/loopless bench allo --ablate --json benchmarks/results/allo.json
+	@$(BIN)/loopless bench allo_speed --ablate --json benchmarks/results/allo_speed.json
 	@$(BIN)/loopless bench allo_learning $(if $(GRIDS),--grids $(GRIDS)) --json benchmarks/results/allo_learning.json
 	@$(BIN)/python -m loopless.bench.readme README.md benchmarks/RESULTS.md
 
