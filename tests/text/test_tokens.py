@@ -13,8 +13,7 @@ IDS = np.array([3, 1, 4, 1, 5, 9, 2, 6], np.uint16)
 @pytest.mark.parametrize(("vocabulary", "bytes_"), [(10, 2), (65536, 2), (65537, 4)])
 def test_what_is_written_is_read(tmp_path, vocabulary, bytes_):
     last = vocabulary - 1
-    count = write_tokens(tmp_path / "a.bin", [IDS, np.array([last]), IDS[:0]], vocabulary)
-    assert count == 9
+    write_tokens(tmp_path / "a.bin", np.array([*IDS, last]), vocabulary)
     assert (tmp_path / "a.bin").stat().st_size == 9 * bytes_
     got = read_tokens(tmp_path / "a.bin")
     assert got.tolist() == [*IDS.tolist(), last]
@@ -35,12 +34,12 @@ def test_flat_files_of_other_tools_are_read_as_they_are(tmp_path, dtype, said):
 
 def test_an_id_beyond_the_vocabulary_is_refused_with_its_place(tmp_path):
     IDS.tofile(tmp_path / "a.bin")
-    with pytest.raises(ValueError, match=r"token 5 is 9, and the vocabulary has ids from 0 to 8"):
+    with pytest.raises(ValueError, match=r"token 5 is 9, but the vocabulary has ids from 0 to 8"):
         read_tokens(tmp_path / "a.bin", vocabulary=9)
     with pytest.raises(ValueError, match=r"token 5 is 9"):
-        write_tokens(tmp_path / "b.bin", [IDS], 9)
+        write_tokens(tmp_path / "b.bin", IDS, 9)
     with pytest.raises(ValueError, match=r"token 0 is -1"):
-        write_tokens(tmp_path / "b.bin", [np.array([-1])], 9)
+        write_tokens(tmp_path / "b.bin", np.array([-1]), 9)
     assert [file.name for file in tmp_path.iterdir()] == ["a.bin"]
 
 
@@ -48,7 +47,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_with_its_place(tmp_path):
     ("content", "options", "message"),
     [
         (b"", {"dtype": "uint16"}, "is empty"),
-        (b"abc", {"dtype": "uint16"}, "3 bytes, which is no multiple of the 2 of a uint16"),
+        (b"abc", {"dtype": "uint16"}, "3 bytes, which is not a multiple of the 2 of a uint16"),
         (b"abcd", {}, "does not say how large its ids are"),
         (b"abcd", {"dtype": "int8"}, "received dtype='int8'"),
     ],
@@ -61,13 +60,13 @@ def test_files_that_cannot_be_are_refused(tmp_path, content, options, message):
 
 
 def test_a_file_that_is_not_what_its_json_says_is_refused(tmp_path):
-    write_tokens(tmp_path / "a.bin", [IDS], 10)
+    write_tokens(tmp_path / "a.bin", IDS, 10)
     beside = tmp_path / "a.bin.json"
     assert json.loads(beside.read_text())["tokens"] == 8
     with pytest.raises(ValueError, match="holds uint16 by the JSON file beside it, not uint32"):
         read_tokens(tmp_path / "a.bin", dtype="uint32")
     IDS[:5].tofile(tmp_path / "a.bin")
-    with pytest.raises(ValueError, match="10 bytes, and 8 tokens need another number"):
+    with pytest.raises(ValueError, match="10 bytes, but its 8 tokens need 16"):
         read_tokens(tmp_path / "a.bin")
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_tokens(tmp_path / "b.bin")
