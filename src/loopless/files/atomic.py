@@ -30,7 +30,7 @@ def staging_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{STAGED}")
 
 
-def write_file(path: Path, data: bytes, *, flush: bool = True) -> None:
+def write_file(path: Path, data: bytes | memoryview, *, flush: bool = True) -> None:
     """Replace the content of a file. Without `flush` nothing waits for the disk."""
     with staged(path, flush=flush) as hidden:
         create_file(hidden, lambda file: write_all(file, data), flush=False)

@@ -65,13 +65,13 @@ def _flat(config: TextConfig) -> Dataset:
             f"as of the tokenizer that it was made with."
         )
     vocabulary = config.vocabulary or json.loads(beside.read_bytes())["vocabulary"]
-    found = datasets.flat_dataset(
+    found = datasets.open_token_files(
         config.tokens,
         config.validation_tokens,
         vocabulary=vocabulary,
         dtype=config.token_type,
         share=config.validation_share,
-        tokenizer=config.tokenizer_file,
+        tokenizer_file=config.tokenizer_file,
     )
     digests = [_sha256(x) for x in (found.train, found.validation)]
     return found._replace(about=found.about | {"sha256": digests})
@@ -208,4 +208,4 @@ def lengths(tokenizer: Tokenizer, end: str = "") -> np.ndarray:
 
 def _text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
     pieces = [*tokenizer.pieces[:-1], END.encode()]
-    return tokenizers.joined(pieces, ids).decode("utf-8", "replace")
+    return tokenizers.join_pieces(pieces, ids).decode("utf-8", "replace")
