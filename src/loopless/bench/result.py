@@ -10,6 +10,13 @@ from typing import Any, Literal
 
 SCHEMA = 2
 
+RENAMED = {  # suites whose older results bear another name
+    "training": "dqn_speed",
+    "learning": "dqn_learning",
+    "ppo_training": "ppo_speed",
+    "allo": "allo_speed",
+}
+
 Role = Literal["ours", "reference", "peer", "yardstick", "floor", "proposal"]
 Status = Literal["ok", "disagrees", "unavailable", "failed", "skipped"]
 
@@ -102,7 +109,8 @@ def from_data(data: dict[str, Any]) -> Result:
     if data.get("schema") != SCHEMA:
         raise ValueError(f"schema {data.get('schema')!r}, expected {SCHEMA}")
     rows = [_measurement(row) for row in data["measurements"]]
-    return Result(**{**data, "measurements": rows})
+    suite = RENAMED.get(data["suite"], data["suite"])
+    return Result(**{**data, "suite": suite, "measurements": rows})
 
 
 def _measurement(row: dict[str, Any]) -> Measurement:

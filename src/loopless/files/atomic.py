@@ -42,7 +42,7 @@ def write_all(file: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def replace(path: Path, data: bytes) -> None:
+def replace(path: Path, data: bytes | memoryview) -> None:
     """Write a small file: whoever reads finds the old content or the new, never a mixture."""
     staged = beside(path)
     remove(staged)
