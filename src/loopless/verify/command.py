@@ -19,7 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from loopless.verify.options import Options, UsageError, did_you_mean
+from loopless.refusals import did_you_mean
+from loopless.verify.options import Options, UsageError
 
 if TYPE_CHECKING:
     from loopless.verify.verdicts import Report
@@ -159,7 +160,7 @@ def load(target: str) -> Callable:
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
-            hint = did_you_mean(part, [x for x in dir(value) if x[:2] != "__"])
+            hint = did_you_mean(part, [x for x in dir(value) if x[:2] != "__"], repr)
             raise UsageError(f"{home} has no {part!r}.{hint}")
         value = getattr(value, part)
     if not callable(value):

@@ -14,6 +14,7 @@ from time import monotonic
 
 import numpy as np
 
+from loopless.refusals import did_you_mean
 from loopless.verify import arrays
 from loopless.verify.calling import Caller, Refused, TimeUp
 from loopless.verify.cases.properties import Property
@@ -22,7 +23,7 @@ from loopless.verify.contracts import CONTRACTS
 from loopless.verify.contracts.contract import Contract, Tolerances, same
 from loopless.verify.diagnosis import GRADIENTS, SENTENCES, Observation, diagnose
 from loopless.verify.forms import hidden
-from loopless.verify.options import Options, UsageError, did_you_mean
+from loopless.verify.options import Options, UsageError
 from loopless.verify.samplers import judge as samplers
 from loopless.verify.search import find_plan
 from loopless.verify.verdicts import AGREES, DIFFERS, FRAGILE, Failing, Finding, Report, tabulate
@@ -54,8 +55,7 @@ def known_claims() -> tuple[str, ...]:
 
 def unknown_claim(claim: str) -> str:
     """Return the message about a claim that is not known."""
-    hint = did_you_mean(claim, known_claims()) or f" There are: {', '.join(known_claims())}."
-    return f"unknown --as {claim!r}.{hint}"
+    return f"unknown --as {claim!r}.{did_you_mean(claim, known_claims(), repr, or_list=True)}"
 
 
 class _Judge:

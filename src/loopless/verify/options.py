@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 
@@ -27,9 +26,3 @@ class Options:
     strict: bool = False  # whether a fragile function counts as wrong
     timing: bool = True
     smallest: bool = True  # whether to look for the smallest case that fails
-
-
-def did_you_mean(name: str, names: Collection[str]) -> str:
-    """Return " Did you mean 'x'?" with the nearest of `names`, or "" if none is near."""
-    near = get_close_matches(name, names, 1)
-    return f" Did you mean {near[0]!r}?" if near else ""

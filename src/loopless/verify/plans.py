@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Any
 
+from loopless.refusals import did_you_mean
 from loopless.verify import arrays
 from loopless.verify.contracts.contract import Contract
-from loopless.verify.options import Options, UsageError, did_you_mean
+from loopless.verify.options import Options, UsageError
 
 # Parameters of these names hold all others, by key or by attribute.
 _RECORDS = ("batch", "data", "rollout", "rollouts", "traj", "trajectory", "sample", "samples")
@@ -145,7 +146,7 @@ def _parameters(function, contract, options):
     names = [p.name for p in named]
     for name in options.maps:
         if name not in names:
-            hint = did_you_mean(name, names)
+            hint = did_you_mean(name, names, repr)
             raise UsageError(f"--map names a parameter {name!r} that it does not have.{hint}")
     refuse_unknown(unknown, [form.name for form in contract.forms])
     positional = tuple(p.name for p in named if p.kind is p.POSITIONAL_ONLY)
@@ -172,7 +173,7 @@ def _forms(name: str, contract: Contract, options: Options) -> tuple[str, ...]:
     if name in options.maps:
         form, known = options.maps[name], [form.name for form in contract.forms]
         if form not in known:
-            hint = did_you_mean(form, known) or f" There are: {', '.join(known)}."
+            hint = did_you_mean(form, known, repr, or_list=True)
             raise UsageError(f"--map {name}={form}: {contract.name} has no {form!r}.{hint}")
         return (form,)
     for spelling in spellings(name):
