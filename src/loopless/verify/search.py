@@ -14,8 +14,8 @@ from time import monotonic
 import numpy as np
 
 from loopless.verify.calling import Caller, Refused, TimeUp, muted
-from loopless.verify.contracts.contract import Contract, Tolerances, same
 from loopless.verify.cases.sources import Seeded
+from loopless.verify.contracts.contract import Contract, Tolerances, same
 from loopless.verify.options import Options, UsageError
 from loopless.verify.plans import Plan, plans
 

@@ -38,7 +38,9 @@ def _with_targets(case: Mapping) -> Mapping:
 def _q_loss_options(case: Mapping) -> dict:
     kind = case.get("loss", "mse")
     options = {"loss": kind, "weights": case["weights"] if case.get("weighted", True) else None}
-    return options | ({"delta": case["delta"]} if kind == "huber" and case.get("given_delta") else {})
+    return options | (
+        {"delta": case["delta"]} if kind == "huber" and case.get("given_delta") else {}
+    )
 
 
 def _q_loss(function: Callable) -> Answer:
@@ -141,7 +143,9 @@ def _avatarl(function: Callable) -> Answer:
 
 
 def _avatarl_slopes(case: Mapping) -> dict:
-    return {"by_student_logits": _call_avatarl(reference.avatarl.avatarl_gradients, case, "variant")}
+    return {
+        "by_student_logits": _call_avatarl(reference.avatarl.avatarl_gradients, case, "variant")
+    }
 
 
 def _avatarl_mistake(mutant: Callable) -> Answer:

@@ -21,7 +21,6 @@ import numpy as np
 from loopless.reference.episodic import gap_probabilities
 from loopless.reference.replay import importance_weights
 
-
 T = 14.0
 LEAST_EXPECTED = 8
 

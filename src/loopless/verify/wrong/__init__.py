@@ -49,7 +49,9 @@ WRONG = (
     Wrong("in_numpy:unweighted", "q_loss", "Leaves the importance weights out"),
     Wrong("in_torch:all_pairs", "q_loss", "Subtracts a column from a row"),
     Wrong("in_torch:beta_for_delta", "q_loss", "Takes δ for the β of smooth L1"),
-    Wrong("in_torch:residual_gradient", "q_loss", "Lets the gradient flow through the target", True),
+    Wrong(
+        "in_torch:residual_gradient", "q_loss", "Lets the gradient flow through the target", True
+    ),
     Wrong("in_torch:no_minimum", "ppo_loss", "Leaves the minimum out"),
     Wrong("in_torch:entropy_punished", "ppo_loss", "Adds the entropy to the loss"),
     Wrong("in_torch:loose_threshold", "avatarl_loss", "Compares normalized products with"),
