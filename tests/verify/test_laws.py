@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loopless.verify.samplers.chi_squared import misfit
+from loopless.verify.samplers.laws import misfit
 
 LAW = np.arange(1, 65) / np.arange(1, 65).sum()
 

@@ -1,8 +1,7 @@
 """Where the numbers of a case come from: a seeded generator, or hypothesis, which can shrink them.
 
-A property is written once against `Source` and serves both: many cases at random, and the search
-for the smallest one that fails. Imports NumPy, and hypothesis when a case is to be shrunk. Tests:
-`tests/verify/test_sources.py`.
+A property is written once against `Source` and serves twice: to make many random cases, and to
+search for the smallest case that fails. Hypothesis is imported for the search only.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ Make = Callable[["Source"], dict]
 
 
 class Source(Protocol):
-    """What a case is made of."""
+    """The random parts of a case."""
 
     def shape(self) -> tuple[int, int]:
-        """[T, B], or [B, A]."""
+        """Return [T, B], or [B, A]."""
         ...
 
     def numbers(self, shape: tuple[int, ...]) -> np.ndarray: ...
@@ -38,7 +37,7 @@ class Source(Protocol):
 
 
 class Seeded:
-    """Numbers of unit scale from a seeded generator, in a few shapes: JAX compiles each anew."""
+    """Numbers of unit scale from a seeded generator, in few shapes, as JAX compiles for each."""
 
     def __init__(
         self, seed: int | Sequence[int], shapes: Sequence[tuple[int, int]] = SHAPES
@@ -61,8 +60,8 @@ class Seeded:
         return choices[int(self._rng.integers(len(choices)))]
 
 
-class _Drawn:
-    """Small whole numbers from hypothesis, which prefers few of them, and zeros."""
+class _Shrinkable:
+    """Small whole numbers from hypothesis, which prefers small arrays and zeros."""
 
     def __init__(self, draw: Callable, shapes: Sequence[tuple[int, int]]) -> None:
         from hypothesis import strategies
@@ -84,14 +83,14 @@ class _Drawn:
     def pick(self, choices: Sequence[Choice]) -> Choice:
         return self._draw(self._st.sampled_from(list(choices)))
 
-    def _array(self, one: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    def _array(self, cell: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         size = int(np.prod(shape))
-        cells = self._draw(self._st.lists(one, min_size=size, max_size=size))
+        cells = self._draw(self._st.lists(cell, min_size=size, max_size=size))
         return np.array(cells, dtype).reshape(shape)
 
 
-class _TimeOver(BaseException):
-    """Not an Exception: hypothesis would take it for a failure, and shrink it."""
+class _OutOfTime(BaseException):
+    """Ends the search. Not an Exception, which hypothesis would take for a failure to shrink."""
 
 
 def smallest(
@@ -100,16 +99,16 @@ def smallest(
     seconds: float = 5.0,
     shapes: Sequence[tuple[int, int]] = SMALL,
 ) -> dict | None:
-    """The simplest case of a property that still fails, or None if hypothesis finds none.
+    """Return the simplest case of a property that still fails, or None if none is found.
 
-    The search is the same each time. It ends with the best so far after `seconds` of work, or four
-    times as many of waiting for the machine.
+    The search is the same each time. It returns the best case so far after `seconds` of processor
+    time, or four times as many on the clock.
     """
     try:
         from hypothesis import HealthCheck, Phase, find, settings
         from hypothesis import strategies as st
         from hypothesis.errors import HypothesisException
-    except ModuleNotFoundError:  # then a case that fails is shown as it came
+    except ModuleNotFoundError:  # then the report shows a failing case as it was drawn
         return None
 
     best: list[dict] = []
@@ -117,14 +116,14 @@ def smallest(
 
     def condition(case: dict) -> bool:
         if process_time() > end or monotonic() > latest:
-            raise _TimeOver
+            raise _OutOfTime
         if not fails(case):
             return False
-        best[:] = [case]  # hypothesis only goes on to simpler ones
+        best[:] = [case]  # hypothesis only tries simpler cases after this
         return True
 
-    cases = st.composite(lambda draw: make(_Drawn(draw, shapes)))()
-    chosen = settings(
+    cases = st.composite(lambda draw: make(_Shrinkable(draw, shapes)))()
+    options = settings(
         max_examples=300,
         derandomize=True,
         database=None,
@@ -133,6 +132,6 @@ def smallest(
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     try:
-        return find(cases, condition, settings=chosen, random=random.Random(0))
-    except (HypothesisException, _TimeOver):
+        return find(cases, condition, settings=options, random=random.Random(0))
+    except (HypothesisException, _OutOfTime):
         return best[0] if best else None
