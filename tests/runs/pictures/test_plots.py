@@ -3,18 +3,18 @@
 import json
 from itertools import pairwise
 
-import made_up_runs
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from support import made_up_runs
 
 from loopless.runs.glossary import METRICS
 from loopless.runs.pictures import comparison, look, plots, series
 from loopless.runs.pictures.plots import PICTURES, Run
-from loopless.runs.pictures.statistics import bootstrap_band, iqm
+from loopless.runs.pictures.series import bootstrap_band, iqm
 
 RUNS = {
     "usual": {"events": [(100_000, "resume"), (300_000, "restart"), (400_000, "nan")]},

@@ -1,14 +1,14 @@
 """Runs are gathered by what they were told to do, and named by what tells them apart."""
 
-import made_up_runs
 import numpy as np
 import pytest
+from support import made_up_runs
 
 from loopless.runs.failures import BadRun
 from loopless.runs.pictures import comparison, look, series
 from loopless.runs.pictures.comparison import grouped
 from loopless.runs.pictures.plots import Run
-from loopless.runs.pictures.statistics import bootstrap_band, iqm
+from loopless.runs.pictures.series import bootstrap_band, iqm
 
 BASE = {"env": "CartPole-v1", "seed": 0, "double": False, "per": {"enabled": False}, "lr": 0.001}
 

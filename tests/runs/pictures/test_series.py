@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from loopless.runs.pictures import statistics
-from loopless.runs.pictures.statistics import bootstrap_band, iqm
+from loopless.runs.pictures import series
+from loopless.runs.pictures.series import bootstrap_band, iqm
 
 finite = st.floats(-1e6, 1e6, width=32)
 curves = hnp.arrays(np.float64, st.tuples(st.integers(1, 9), st.integers(1, 5)), elements=finite)
@@ -86,7 +86,7 @@ def test_the_band_equals_the_loop(strata):
 def test_blocks_give_the_same_band(monkeypatch):
     runs = np.random.default_rng(0).normal(size=(5, 33))
     whole = bootstrap_band([runs], resamples=50)
-    monkeypatch.setattr(statistics, "BLOCK", 50 * 5 * 4)
+    monkeypatch.setattr(series, "BLOCK", 50 * 5 * 4)
     np.testing.assert_array_equal(bootstrap_band([runs], resamples=50), whole)
 
 

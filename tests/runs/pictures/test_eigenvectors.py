@@ -116,10 +116,10 @@ def test_of_an_eigenspace_the_basis_nearest_to_what_was_learned_is_shown(tmp_pat
     turn = np.eye(3)
     turn[1:, 1:] = [[0.6, -0.8], [0.8, 0.6]]  # within the plane of the second and third vector
     last["learned"] = (5 * last["truth"] @ turn)[None]
-    learned, truth = eigenvectors.aligned(last)
+    learned, truth = eigenvectors.align(last)
     np.testing.assert_allclose(learned, truth, atol=1e-5)
     del last["spaces"]
-    learned, truth = eigenvectors.aligned(last)
+    learned, truth = eigenvectors.align(last)
     assert np.abs(learned - truth).max() > 0.1
 
 
@@ -127,7 +127,7 @@ def test_a_vector_that_is_0_or_has_nothing_of_the_truth_is_drawn_as_it_is():
     (last,) = made_up_snapshots.made_up("GridCorridor-12", d=4, count=1)
     last["learned"][0, :, 1] = 0
     last["learned"][0, :, 2] = last["truth"][:, 3]
-    learned, truth = eigenvectors.aligned(last)
+    learned, truth = eigenvectors.align(last)
     assert np.isfinite(learned).all()
     assert not learned[:, 1].any()
     np.testing.assert_allclose(truth, last["truth"][:, :4], atol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from loopless.runs.failures import BadConfig, WriteFailed
-from loopless.runs.pictures import recording
+from loopless.runs.pictures import film
 
 
 def frames(count=5, height=11, width=13):
@@ -16,7 +16,7 @@ def frames(count=5, height=11, width=13):
 
 
 def test_a_gif_has_every_frame_in_order(tmp_path):
-    recording.write(tmp_path / "a.gif", frames(), rate=10)
+    film.write_episode(tmp_path / "a.gif", frames(), rate=10)
     with Image.open(tmp_path / "a.gif") as image:
         assert image.n_frames == 5
         assert image.size == (13, 11)
@@ -31,7 +31,7 @@ def test_a_gif_has_every_frame_in_order(tmp_path):
 def test_frames_that_do_not_change_are_shown_for_their_time(tmp_path):
     """A GIF may hold one frame for two that are equal, but then for twice as long."""
     still = [frames()[0]] * 4 + [frames()[1]]
-    recording.write(tmp_path / "a.gif", still, rate=10)
+    film.write_episode(tmp_path / "a.gif", still, rate=10)
     with Image.open(tmp_path / "a.gif") as image:
         total = 0
         for k in range(image.n_frames):
@@ -62,8 +62,8 @@ def ffmpeg(tmp_path, monkeypatch):
 
 def test_an_mp4_is_made_of_the_raw_frames(ffmpeg):
     folder = ffmpeg()
-    recording.check(folder / "a.mp4")
-    recording.write(folder / "a.mp4", frames(), rate=10)
+    film.check(folder / "a.mp4")
+    film.write_episode(folder / "a.mp4", frames(), rate=10)
     assert (folder / "input").read_bytes() == b"".join(frame.tobytes() for frame in frames())
     arguments = (folder / "arguments").read_text().split("\n")
     assert arguments[arguments.index("-s") + 1] == "13x11"
@@ -74,7 +74,7 @@ def test_an_mp4_is_made_of_the_raw_frames(ffmpeg):
 def test_what_ffmpeg_says_is_passed_on(ffmpeg):
     folder = ffmpeg(1)
     with pytest.raises(BadConfig, match="no such codec"):
-        recording.write(folder / "a.mp4", frames(), rate=10)
+        film.write_episode(folder / "a.mp4", frames(), rate=10)
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,19 @@ def test_what_ffmpeg_says_is_passed_on(ffmpeg):
 )
 def test_what_cannot_be_recorded_is_told_beforehand(tmp_path, path, message):
     with pytest.raises(BadConfig, match=message):
-        recording.check(tmp_path / path)
+        film.check(tmp_path / path)
 
 
 def test_an_mp4_without_ffmpeg_is_told_beforehand(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "_ffmpeg", lambda: None)
+    monkeypatch.setattr(film, "_ffmpeg", lambda: None)
     with pytest.raises(BadConfig, match="needs ffmpeg"):
-        recording.check(tmp_path / "a.mp4")
+        film.check(tmp_path / "a.mp4")
 
 
 def test_a_place_that_cannot_be_written_to_is_an_error_in_words(tmp_path):
     (tmp_path / "a.gif").mkdir()
     with pytest.raises(WriteFailed, match=r"a\.gif"):
-        recording.write(tmp_path / "a.gif", frames(), rate=10)
+        film.write_episode(tmp_path / "a.gif", frames(), rate=10)
 
 
 @pytest.mark.parametrize(
@@ -107,5 +107,5 @@ def test_a_place_that_cannot_be_written_to_is_an_error_in_words(tmp_path):
 )
 def test_what_is_no_picture_is_an_error_in_words(pictures, tmp_path):
     with pytest.raises(BadConfig, match="no frames"):
-        recording.write(tmp_path / "a.gif", pictures, rate=10)
+        film.write_episode(tmp_path / "a.gif", pictures, rate=10)
     assert list(tmp_path.iterdir()) == []

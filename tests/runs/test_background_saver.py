@@ -7,8 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from loopless.runs.background import BackgroundSaver
-from loopless.runs.checkpoint import Checkpoints
+from loopless.runs.checkpoint import BackgroundSaver, Checkpoints
 from loopless.runs.failures import WriteFailed
 from loopless.runs.metrics import MetricsLog
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from loopless.runs import exporting
+from loopless.runs import checkpoint
 from loopless.runs.failures import BadConfig, WriteFailed
 
 ARRAYS = {
@@ -16,7 +16,9 @@ ARRAYS = {
 
 
 def test_arrays_come_back_as_they_were_and_the_card_describes_them(tmp_path):
-    exporting.write(tmp_path / "policy.safetensors", ARRAYS, {"env": "Ünder-v0", "layers": 1})
+    checkpoint.export_weights(
+        tmp_path / "policy.safetensors", ARRAYS, {"env": "Ünder-v0", "layers": 1}
+    )
     found = load_file(tmp_path / "policy.safetensors")
     assert found.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
@@ -32,11 +34,11 @@ def test_arrays_come_back_as_they_were_and_the_card_describes_them(tmp_path):
 
 def test_an_export_again_replaces_the_one_before(tmp_path):
     path = tmp_path / "policy.safetensors"
-    exporting.write(path, ARRAYS, {})
+    checkpoint.export_weights(path, ARRAYS, {})
     first = path.read_bytes()
-    exporting.write(path, {"x": np.zeros(3)}, {})
+    checkpoint.export_weights(path, {"x": np.zeros(3)}, {})
     assert load_file(path).keys() == {"x"}
-    exporting.write(path, ARRAYS, {})
+    checkpoint.export_weights(path, ARRAYS, {})
     assert path.read_bytes() == first
     assert sorted(file.name for file in tmp_path.iterdir()) == ["policy.json", "policy.safetensors"]
 
@@ -44,11 +46,11 @@ def test_an_export_again_replaces_the_one_before(tmp_path):
 @pytest.mark.parametrize("path", ["policy.pt", "policy", "nowhere/policy.safetensors"])
 def test_a_place_that_makes_no_sense_is_refused(tmp_path, path):
     with pytest.raises(BadConfig, match="safetensors"):
-        exporting.write(tmp_path / path, ARRAYS, {})
+        checkpoint.export_weights(tmp_path / path, ARRAYS, {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_to_is_an_error_in_words(tmp_path):
     (tmp_path / "policy.safetensors").mkdir()
     with pytest.raises(WriteFailed, match=r"policy\.safetensors"):
-        exporting.write(tmp_path / "policy.safetensors", ARRAYS, {})
+        checkpoint.export_weights(tmp_path / "policy.safetensors", ARRAYS, {})
