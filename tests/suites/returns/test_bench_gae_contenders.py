@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loopless.bench.contender import Call, Contender
-from loopless.bench.contest import enter, race
+from loopless.bench.contest import Call, Contender, enter, race
 from loopless.bench.timing import Budget
 from suites.returns.ours import LOOP, OURS, STREAM
 from suites.returns.peers import PEERS

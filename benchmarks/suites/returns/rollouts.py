@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender, Verdict
+from loopless.bench.contest import Call, Contender, Verdict
 
 Shape = tuple[int, int]
 Answers = tuple[np.ndarray, np.ndarray]
