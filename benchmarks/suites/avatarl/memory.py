@@ -12,8 +12,8 @@ import sys
 from functools import partial
 from typing import Any
 
-from loopless.bench.resident import peak_bytes, resident_bytes
 from loopless.bench.result import Measurement
+from loopless.process import peak_bytes, resident_bytes
 from suites.avatarl import contenders as by
 from suites.avatarl import published
 from suites.avatarl.losses import Losses

@@ -17,9 +17,10 @@ from suites.returns.rollouts import TOLERANCE, Rollout, as_numpy
 
 TIANSHOU_KERNEL = "Tianshou, bare kernel"
 LAX_SCAN = "lax.scan by hand, JAX jit"
+Prepare = Callable[[Rollout], Call]
 
 
-def _torchrl(function: str):
+def _torchrl(function: str) -> Prepare:
     def prepare(rollout: Rollout) -> Call:
         with warnings_of_peers_ignored():
             import torch
@@ -158,7 +159,7 @@ def _lax_scan(rollout: Rollout) -> Call:
 
 
 def _peer(
-    name: str, library: str, prepare: Callable[[Rollout], Call], note: str, tolerance: float = TOLERANCE
+    name: str, library: str, prepare: Prepare, note: str, tolerance: float = TOLERANCE
 ) -> Contender:
     return Contender(name, library, "peer", prepare, tolerance, note)
 

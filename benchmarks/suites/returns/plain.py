@@ -1,7 +1,7 @@
 """GAE written plainly in PyTorch on [T, B]: the loop that was replaced, and what was proposed.
 
-    a_t = γλ where the episode goes on, else 0      b_t = r_t + γ V(s'_t) − V(s_t)
-    A_t = a_t A_{t+1} + b_t
+a_t = γλ where the episode goes on, else 0      b_t = r_t + γ V(s'_t) − V(s_t)
+A_t = a_t A_{t+1} + b_t
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def env_step_loop(rewards, values, next_values, terminated, truncated, *, gamma,
 
 
 def as_ticketed(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Compute what the ticket said: ends are terminal, and the last row bootstraps from its own value."""
+    """Do as the ticket said: ends are terminal, the last row bootstraps from its own value."""
     import torch
 
     going_on = 1.0 - (terminated | truncated).to(rewards.dtype)
@@ -82,7 +82,7 @@ def doubling(rewards, values, next_values, terminated, truncated, *, gamma, lamb
 
 
 def exp_cumsum(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Sum A_t = Σ_{s≥t} P_s b_s / P_t with P_t = exp Σ_{k<t} log a_k, and log 0 clamped at 1e-38."""
+    """Sum A_t = Σ_{s≥t} P_s b_s / P_t with P_t = exp Σ_{k<t} log a_k, log 0 clamped at 1e-38."""
     a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
     logs = a.clamp_min(1e-38).log()
     before = logs.cumsum(0) - logs

@@ -119,7 +119,7 @@ def save_all(results: Sequence[Result], path: Path) -> None:
 def _write(data: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
-    atomic.replace(path, f"{text}\n".encode())
+    atomic.write_file(path, f"{text}\n".encode())
 
 
 def load(path: Path) -> Result:

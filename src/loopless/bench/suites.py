@@ -6,7 +6,6 @@ lie in `benchmarks/suites` of the checkout that holds this package; your own is 
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from loopless.bench.result import Headline, Result
+from loopless.refusals import did_you_mean
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"  # beside `src` in a checkout
 RESULTS = BENCHMARKS / "results"
@@ -85,9 +85,8 @@ def check(suite: str) -> None:
         if not _file(suite).is_file():
             raise UnknownSuite(f"bench: there is no suite at {suite}: no such file or suite.py.")
     elif suite not in (known := names(needed=True)):
-        near = difflib.get_close_matches(suite, known, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
-        raise UnknownSuite(f"bench: unknown suite {suite!r}. {hint}")
+        hint = did_you_mean(suite, known, repr, or_list=True)
+        raise UnknownSuite(f"bench: unknown suite {suite!r}.{hint}")
 
 
 def load(suite: str) -> ModuleType:

@@ -16,7 +16,7 @@ from loopless.bench.timing import Budget
 from loopless.runs.config.resolve import resolve
 from loopless.train.allo.config import ALLO
 from loopless.train.engine import optimizer
-from loopless.verify.samplers.chi_squared import misfit
+from loopless.verify.samplers.laws import misfit
 from pages import measured_on, suite_page
 from suites.allo_speed import contenders, operations, ours, plain, suite, whole
 from suites.allo_speed.cases import GRID, Follower, Learning
