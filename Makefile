@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EXTRAS := torch,jax,train,box2d,tensorboard,text,docs,peers,dev
 
-.PHONY: setup demo test lint bench docs clean help
+.PHONY: setup demo check test lint bench docs clean help
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -30,10 +30,13 @@ lint: setup ## format, lint, types
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright
 
-test: export OMP_NUM_THREADS = 1
-test: export OPENBLAS_NUM_THREADS = 1
-test: lint ## lint, then all tests
-	@$(BIN)/python -m pytest --numprocesses auto
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+check: lint ## lint, types and the quick tests: under two minutes, for every commit
+	@$(PYTEST) -m "not slow"
+
+test: lint ## lint, types and all tests, as CI runs them: under eight minutes
+	@$(PYTEST)
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: setup ## the documentation, into site/
@@ -44,13 +47,13 @@ bench: setup ## the full benchmarks, as in the README; GRIDS=DIR has the layouts
 	@$(BIN)/loopless bench returns --ablate --json benchmarks/results/returns.json
 	@$(BIN)/loopless bench replay --json benchmarks/results/replay.json
 	@$(BIN)/loopless bench q_learning --ablate --json benchmarks/results/q_learning.json
-	@$(BIN)/loopless bench training --json benchmarks/results/training.json
-	@$(BIN)/loopless bench learning --threads 2 --json benchmarks/results/learning.json
-	@$(BIN)/loopless bench ppo_training --json benchmarks/results/ppo_training.json
+	@$(BIN)/loopless bench dqn_speed --json benchmarks/results/dqn_speed.json
+	@$(BIN)/loopless bench dqn_learning --threads 2 --json benchmarks/results/dqn_learning.json
+	@$(BIN)/loopless bench ppo_speed --json benchmarks/results/ppo_speed.json
 	@$(BIN)/loopless bench ppo_learning --threads 2 --json benchmarks/results/ppo_learning.json
 	@$(BIN)/loopless bench avatarl --ablate --json benchmarks/results/avatarl.json
 	@$(BIN)/loopless bench avatarl_learning --json benchmarks/results/avatarl_learning.json
-	@$(BIN)/loopless bench allo --ablate --json benchmarks/results/allo.json
+	@$(BIN)/loopless bench allo_speed --ablate --json benchmarks/results/allo_speed.json
 	@$(BIN)/loopless bench allo_learning $(if $(GRIDS),--grids $(GRIDS)) --json benchmarks/results/allo_learning.json
 	@$(BIN)/python -m loopless.bench.readme README.md benchmarks/RESULTS.md
 

@@ -76,8 +76,9 @@ def test_help_imports_no_array_library():
         (
             ("bench", "xyz"),
             (
-                "unknown suite 'xyz'. There are: returns, replay, q_learning, training, learning, "
-                "ppo_training, ppo_learning, avatarl, avatarl_learning, allo, allo_learning."
+                "unknown suite 'xyz'. There are: returns, replay, q_learning, dqn_speed, "
+                "dqn_learning, ppo_speed, ppo_learning, avatarl, avatarl_learning, allo_speed, "
+                "allo_learning."
             ),
         ),
         (("bench", "--threads", "0"), "--threads is 0"),

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 from tyro.extras import SubcommandApp
 
-from loopless.bench.suites import SUITES
+from loopless.bench.suites import names
 
 DESCRIPTION = (
     "Reinforcement-learning hot paths with no Python loop in them, "
@@ -25,7 +25,10 @@ app = SubcommandApp()
 def bench(
     suites: Annotated[
         Positional[tuple[str, ...]],
-        arg(metavar="[SUITE ...]", help=f"What to measure: {', '.join(SUITES)}."),
+        arg(
+            metavar="[SUITE ...]",
+            help=f"What to measure: {', '.join(names())}, or the path of your own suite.",
+        ),
     ] = (),
     quick: bool = False,
     json: Annotated[Path | None, arg(metavar="PATH")] = None,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from loopless.bench.suites import SUITES, UnknownSuite, layout, load
+from loopless.bench.suites import UnknownSuite, layout, load, names
 
 
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("name", names())
 def test_every_suite_runs_and_has_a_layout(name):
     assert callable(load(name))
     assert layout(name).TITLES

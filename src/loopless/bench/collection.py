@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from loopless.bench.result import SCHEMA, Result, from_data, write
-from loopless.bench.suites import SUITES
+from loopless.bench.suites import names
 
 LARGEST = 1 << 28  # bytes of a file; ours have less than a megabyte
 
@@ -60,7 +60,8 @@ def gather(paths: Iterable[Path], problems: list[str]) -> list[Result]:
 
 
 def _order(suite: str) -> int:
-    return SUITES.index(suite) if suite in SUITES else len(SUITES)
+    known = names()
+    return known.index(suite) if suite in known else len(known)
 
 
 def _date(result: Result) -> str:

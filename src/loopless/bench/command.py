@@ -16,7 +16,7 @@ from pathlib import Path
 from loopless.bench import interrupts
 from loopless.bench.process import isolate
 from loopless.bench.result import Result, save
-from loopless.bench.suites import SUITES, Options, Suite, check_name, load
+from loopless.bench.suites import NO_SUITES, Options, Suite, check_name, load, names, title
 
 OK, WRONG, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -31,8 +31,12 @@ def run(suites: Sequence[str], options: Options) -> int:
 def bench_all(suites: Sequence[str], options: Options) -> int:
     """Several suites, or all of them and then quick; exit codes as of one."""
     path = options.json or Path("bench-results") / ("all.json" if not suites else "several.json")
+    quick = options.quick or not suites
     try:
-        for name in suites or SUITES:
+        suites = suites or names()
+        if not suites:
+            raise ValueError(NO_SUITES)
+        for name in suites:
             check(replace(options, suite=name), path)
         old = _old(options)
     except ValueError as problem:
@@ -40,8 +44,7 @@ def bench_all(suites: Sequence[str], options: Options) -> int:
         return USAGE
     from loopless.bench import everything
 
-    quick = options.quick or not suites
-    new, code = everything.run(suites or SUITES, replace(options, quick=quick), path)
+    new, code = everything.run(suites, replace(options, quick=quick), path)
     _compare(old, new, options)
     return code
 
@@ -52,7 +55,7 @@ def bench(
     isolate: Callable[[int], None] = isolate,
 ) -> int:
     """Exit codes: 0; 1 if our answers disagree with the reference; 2 usage; 130 after Ctrl-C."""
-    path = options.json or Path("bench-results") / f"{options.suite}.json"
+    path = options.json or Path("bench-results") / f"{title(options.suite)}.json"
     try:
         check(options, path)
         old = _old(options)
@@ -60,7 +63,7 @@ def bench(
         say(str(problem))
         return USAGE
     result = Result(
-        suite=options.suite,
+        suite=title(options.suite),
         settings={
             "quick": options.quick,
             "threads": options.threads,

@@ -16,7 +16,7 @@ from loopless.bench.result import Result
 from loopless.bench.suites import Options
 from loopless.bench.table import console, show_machine
 
-ABOUT_S = {"returns": 25.0, "q_learning": 25.0, "learning": 20.0, "training": 80.0}  # if quick
+ABOUT_S = {"returns": 25.0, "q_learning": 25.0, "dqn_learning": 20.0, "dqn_speed": 80.0}  # if quick
 
 
 def run(

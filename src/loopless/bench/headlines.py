@@ -45,7 +45,7 @@ FIVE = (
          ("its vectorisation today", "as it was vectorised")),
     ),
     Headline(
-        "ALLO's training: GridRoom-4, batch 1024, MLP 4×256", "allo", "steps",
+        "ALLO's training: GridRoom-4, batch 1024, MLP 4×256", "allo_speed", "steps",
         "GridRoom-4, n=1024, d=10, MLP 4×256", "loopless",
         (("original form", "the loop it replaces"),),
     ),
@@ -65,22 +65,22 @@ FURTHER = (
         "prioritized, 256 of 1M", "loopless", (("cpprb", "cpprb"), ("Tianshou", "Tianshou")),
     ),
     Headline(
-        "DQN on CartPole, compiled", "training", "steps",
+        "DQN on CartPole, compiled", "dqn_speed", "steps",
         "[120, 84], batch 128, 1 update in 10 steps", "loopless, compiled",
         (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
     ),
     Headline(
-        "DQN on CartPole, any Gymnasium environment", "training", "steps",
+        "DQN on CartPole, any Gymnasium environment", "dqn_speed", "steps",
         "[120, 84], batch 128, 1 update in 10 steps", "loopless, hosted",
         (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
     ),
     Headline(
-        "PPO on CartPole, compiled", "ppo_training", "steps",
+        "PPO on CartPole, compiled", "ppo_speed", "steps",
         "[64, 64], 4 envs × 128 steps, 4 × 4 updates", "loopless, compiled",
         (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
     ),
     Headline(
-        "PPO on CartPole, any Gymnasium environment", "ppo_training", "steps",
+        "PPO on CartPole, any Gymnasium environment", "ppo_speed", "steps",
         "[64, 64], 4 envs × 128 steps, 4 × 4 updates", "loopless, hosted",
         (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
     ),

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from loopless.files import atomic
+
 SCHEMA = 2
+
+RENAMED = {  # suites whose older results bear another name
+    "training": "dqn_speed",
+    "learning": "dqn_learning",
+    "ppo_training": "ppo_speed",
+    "allo": "allo_speed",
+}
 
 Role = Literal["ours", "reference", "peer", "yardstick", "floor", "proposal"]
 Status = Literal["ok", "disagrees", "unavailable", "failed", "skipped"]
@@ -78,15 +86,7 @@ def save(result: Result, path: Path) -> None:
 def write(data: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
-    staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with staged.open("w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(path)
-    finally:
-        staged.unlink(missing_ok=True)
+    atomic.write_file(path, f"{text}\n".encode())
 
 
 def load(path: Path) -> Result:
@@ -102,7 +102,8 @@ def from_data(data: dict[str, Any]) -> Result:
     if data.get("schema") != SCHEMA:
         raise ValueError(f"schema {data.get('schema')!r}, expected {SCHEMA}")
     rows = [_measurement(row) for row in data["measurements"]]
-    return Result(**{**data, "measurements": rows})
+    suite = RENAMED.get(data["suite"], data["suite"])
+    return Result(**{**data, "suite": suite, "measurements": rows})
 
 
 def _measurement(row: dict[str, Any]) -> Measurement:

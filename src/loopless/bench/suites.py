@@ -1,20 +1,28 @@
-"""The suites that `loopless bench` knows, by name; a suite is imported when it is run.
+"""Find and load the suites of `loopless bench`, which are not part of the package.
 
-A suite is a folder here. Its `suite.py` has `run`, which measures; its `layout.py` has `TITLES`,
-the heads of its sections, and `rendered`, its part of the README. Imports `result` and no array
-library. Tests: `tests/bench/test_bench_suites.py`.
+A suite is a folder with a `suite.py`. Ours lie in `benchmarks/suites` of the checkout that holds
+this package; a suite of your own is named by its path. They are imported when they are run.
 """
 
 from __future__ import annotations
 
-import difflib
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 from loopless.bench.result import Result
+from loopless.refusals import did_you_mean
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"  # beside `src` in a checkout
+NO_SUITES = (
+    "bench: an installed loopless has no suites of its own. Clone its repository and run "
+    "`make setup` there, or give the path of a suite of yours: loopless bench path/to/suite.py"
+)
 
 
 @dataclass(frozen=True)
@@ -34,31 +42,81 @@ class Options:
 Say = Callable[[str], None]
 Suite = Callable[[Options, Result, Say], None]
 
-SUITES = (
-    "returns", "replay", "q_learning", "training", "learning", "ppo_training", "ppo_learning",
-    "avatarl", "avatarl_learning", "allo", "allo_learning",
-)  # fmt: skip
-
 
 class UnknownSuite(ValueError):
-    """The name of a suite that does not exist."""
-
-    def __init__(self, name: str) -> None:
-        near = difflib.get_close_matches(name, SUITES, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(SUITES)}."
-        super().__init__(f"bench: unknown suite {name!r}. {hint}")
+    """No suite has this name, or none lies at this path."""
 
 
-def check_name(name: str) -> None:
-    if name not in SUITES:
-        raise UnknownSuite(name)
+def names() -> tuple[str, ...]:
+    """Return the names of our suites, in their order; none where they are not installed."""
+    if not (BENCHMARKS / "suites" / "__init__.py").is_file():
+        return ()
+    _make_importable(BENCHMARKS)
+    return import_module("suites").ORDER
 
 
-def load(name: str) -> Suite:
-    check_name(name)
-    return import_module(f"loopless.bench.{name}.suite").run
+def is_path(suite: str) -> bool:
+    """Return whether this is written as a path, so that no folder is mistaken for a name."""
+    return suite.endswith(".py") or os.sep in suite or "/" in suite
 
 
-def layout(name: str) -> ModuleType:
-    check_name(name)
-    return import_module(f"loopless.bench.{name}.layout")
+def title(suite: str) -> str:
+    """Return the name by which a suite's result is known: of a path, that of its file or folder."""
+    if not is_path(suite):
+        return suite
+    path = _file(suite)
+    return path.parent.name if path.name == "suite.py" else path.stem
+
+
+def check_name(suite: str) -> None:
+    """Refuse a name that no suite has, or a path where none lies."""
+    if is_path(suite):
+        if not _file(suite).is_file():
+            raise UnknownSuite(f"bench: there is no suite at {suite}: no such file or suite.py.")
+        return
+    known = names()
+    if not known:
+        raise UnknownSuite(NO_SUITES)
+    if suite not in known:
+        hint = did_you_mean(suite, known, repr, or_list=True)
+        raise UnknownSuite(f"bench: unknown suite {suite!r}.{hint}")
+
+
+def load(suite: str) -> Suite:
+    """Import a suite by its name or path, and return its `run`."""
+    return _module(suite, "suite").run
+
+
+def layout(suite: str) -> ModuleType:
+    """Import what a suite says of its sections."""
+    return _module(suite, "layout")
+
+
+def _module(suite: str, part: str) -> ModuleType:
+    check_name(suite)
+    if not is_path(suite):
+        return import_module(f"suites.{suite}.{part}")
+    file = _file(suite)
+    _make_importable(file.parent)
+    spec = spec_from_file_location(f"suite_{title(suite)}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _file(suite: str) -> Path:
+    path = Path(suite).resolve()
+    return path / "suite.py" if path.is_dir() else path
+
+
+def _make_importable(folder: Path) -> None:
+    """Let this process and its children import what lies in `folder`."""
+    text = str(folder)
+    if text not in sys.path:
+        sys.path.insert(0, text)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if text not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [text, *paths]))

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from loopless.bench.machine import is_busy
 from loopless.bench.result import Measurement, Result, Target
-from loopless.bench.suites import layout
+from loopless.bench.suites import layout, names
 
 PLAIN_WIDTH = 160
 MARKS = {True: "[green]met[/]", False: "[red]missed[/]", None: "not judged"}
@@ -28,7 +28,7 @@ def console() -> Console:
 
 
 def show(result: Result, out: Console) -> None:
-    titles = layout(result.suite).TITLES
+    titles = layout(result.suite).TITLES if result.suite in names() else {}
     for section in dict.fromkeys(row.section for row in result.measurements):
         rows = [row for row in result.measurements if row.section == section]
         _show_times(titles.get(section, section), rows, out)

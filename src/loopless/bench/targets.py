@@ -1,7 +1,7 @@
 """How a promise is judged: a limit, what was measured, and whether it holds. Nothing here measures.
 
 What each suite promises stands in its `promises`. Imports `result`. Tests: those of the suites'
-promises, such as `tests/bench/replay/test_bench_replay_promises.py`.
+promises, such as `tests/suites/replay/test_bench_replay_promises.py`.
 """
 
 from __future__ import annotations

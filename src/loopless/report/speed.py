@@ -97,7 +97,7 @@ def suite(result: Result) -> Markup:
 def _titles(name: str) -> Mapping[str, str]:
     try:
         return suites.layout(name).TITLES
-    except (ValueError, ImportError):  # of a newer or older loopless
+    except (ValueError, ImportError, AttributeError):  # of a newer or older loopless
         return {}
 
 

@@ -1,6 +1,6 @@
 """The laws that samplers must follow, and those that wrong ones follow instead, with their words.
 
-Draws are told from a law by Pearson's χ², by the bound of `bench.replay.laws`: a right sampler is
+Draws are told from a law by Pearson's χ², by the bound of `chi_squared`: a right sampler is
 called wrong once in a million checks. Imports NumPy. Tests: `tests/verify/test_samplers.py`.
 """
 
@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from loopless.bench.replay.laws import misfit
 from loopless.reference.episodic import gap_probabilities
 from loopless.reference.replay import importance_weights
+from loopless.verify.samplers.chi_squared import misfit
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,18 @@
+"""What is raced against what, and what must hold; `loopless bench NAME` runs one of these.
+
+A suite is a folder with a `suite.py`. `ORDER` is the order in which all of them run and are shown.
+"""
+
+ORDER = (
+    "returns",
+    "replay",
+    "q_learning",
+    "dqn_speed",
+    "dqn_learning",
+    "ppo_speed",
+    "ppo_learning",
+    "avatarl",
+    "avatarl_learning",
+    "allo_speed",
+    "allo_learning",
+)

@@ -1,0 +1,78 @@
+"""Our trainer in this suite: as it runs, by batches, and several seeds in one program.
+
+A call is a chunk with its row of metrics. Imports the trainer and so JAX. Tests:
+`tests/suites/allo_speed/test_bench_allo.py`.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopless.bench.contender import Contender
+from loopless.nets.q_network import plain_layers
+from loopless.runs.progress.clock import Clock
+from loopless.train.allo.algorithm import Drawn, build
+from loopless.train.allo.run import Run
+from suites.allo_speed.cases import TOLERANCE, Follower, Learning
+from suites.allo_speed.oracle import Indices, Layers
+from suites.dqn_speed.worker import Worker
+
+OURS, BY_BATCHES = "loopless", "loopless, --encode batches"
+SEEDS = 8
+CHUNK = 500  # steps in a call
+ENDLESS = {"steps": 10**9, "log_every": CHUNK, "plot_every": 0}
+TOGETHER = f"loopless, {SEEDS} seeds in one program"
+TOGETHER_ON_TWO = f"{TOGETHER}, on two cores"
+
+
+def started(case: Learning, **changes: Any) -> Run:
+    """A run of our trainer whose chunks are `CHUNK` steps, and which does not end."""
+    return Run(case.config(**ENDLESS | changes))
+
+
+def follow(run: Run, stream: Indices) -> np.ndarray:
+    """The features of all states, learned from these indices, from the start of seed 0."""
+    algorithm, update = run.algorithm, jax.jit(run.algorithm.update)
+    learner = algorithm.init(jax.random.key(0), jnp.float32(run.config.barrier[0]))
+    for step, drawn in enumerate(stream):
+        rows = Drawn(*map(jnp.asarray, drawn))
+        learner, _ = update(learner, run.table, rows, jnp.int32(step))
+    return np.asarray(algorithm.judged(learner, run.table)["learned"])
+
+
+def first_layers(case: Learning) -> Layers:
+    """The encoder of seed 0 before its first step."""
+    algorithm = build(case.config(), cast(Any, None), case.coordinates)  # which draws no pairs
+    return plain_layers(algorithm.network(jax.random.key(0)))
+
+
+def _prepare(case: Learning, **changes: Any) -> Follower:
+    run = started(case, **changes)
+    return Follower(partial(run.advance, Clock()), lambda _: None, partial(follow, run))
+
+
+CONTENDER = Contender(
+    OURS, "loopless", "ours", _prepare, TOLERANCE, note="a compiled chunk of steps, sampling within"
+)
+ENCODED_BY_BATCHES = Contender(
+    BY_BATCHES, "loopless", "ours", partial(_prepare, encode="batches"), TOLERANCE,
+    note="what was drawn is encoded, in place of each distinct state once",
+)  # fmt: skip
+IN_ONE_PROGRAM = Contender(TOGETHER, "loopless", "ours", partial(_prepare, seeds=SEEDS), TOLERANCE)
+
+
+def on_two_cores(stack: ExitStack) -> Contender:
+    """All seeds in a process with two cores, which `stack` ends."""
+
+    def prepare(case: Learning) -> Follower:
+        worker = stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS}))
+        return Follower(worker, lambda _: None, partial(follow, started(case)))
+
+    note = "a process of its own on two cores, threads not limited"
+    return Contender(TOGETHER_ON_TWO, "loopless", "ours", prepare, TOLERANCE, note=note)

@@ -1,0 +1,235 @@
+"""The original pipeline's form, written from a description of it: a step at a time from Python.
+
+Each step draws two batches on the host, one pair after the other with a search for the end of its
+episode; copies three arrays of states to the device and gathers their coordinates there, outside
+of the compiled update; and calls the encoder three times in it. Every hundred steps some forty
+numbers are fetched one by one; every thousand three figures are drawn while training waits. What
+the founding note proposed is a switch each of a `Form`. Imports JAX and Optax. Its way to collect
+is in `plain_collection`, its pictures are in `plain_pictures`. Tests:
+`tests/suites/allo_speed/test_bench_allo.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from suites.allo_speed.oracle import Indices, Layers, Rules
+
+LOG_EVERY, PLOT_EVERY = 100, 1000
+MOST_TERMINALS = 100  # a row's, in the proposed table
+
+
+@dataclass(frozen=True)
+class Form:
+    """Which of the founding note's proposals are followed; none is the original."""
+
+    table_sampling: bool = False
+    one_encoder_call: bool = False
+    plots: bool = True
+    one_gather: bool = False
+    matmul: bool = False
+    batched_fetch: bool = False
+    reused_eye: bool = False
+    jitted_gate: bool = False
+
+
+class Plain:
+    """A run of the original's form; `run` goes some steps on."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        coordinates: np.ndarray,
+        obs: np.ndarray,
+        terminals: np.ndarray,
+        rules: Rules,
+        batch: int,
+        form: Form | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.form, self.rules, self.batch, self.folder = form or Form(), rules, batch, folder
+        self.coordinates = jnp.asarray(coordinates)
+        self.obs, self.terminals = obs, terminals
+        self.generator = np.random.default_rng(0)
+        self.table = terminal_table(terminals) if self.form.table_sampling else None
+        d = len(layers[-1][1])
+        self.optimizer = _optimizer(rules.learning_rate, rules.dual_rate)
+        self.params = {
+            "encoder": [(jnp.array(w), jnp.array(b)) for w, b in layers],
+            "duals": rules.dual_start * jnp.tril(jnp.ones((d, d), jnp.float32)),
+            "barrier": jnp.array(rules.barrier, jnp.float32),
+        }
+        self.moments = self.optimizer.init(self.params)
+        self.update = jax.jit(partial(update, self.form, self.optimizer, rules.barrier))
+        self.steps, self.history = 0, list[dict[str, float]]()
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            states, later = self.sample()
+            others, _ = self.sample()
+            metrics = self.learn(states, later, others)
+            self.steps += 1
+            if self.steps % LOG_EVERY == 0:
+                self.history.append(self.fetched(metrics))
+            if self.folder and self.form.plots and self.steps % PLOT_EVERY == 0:
+                self.draw(self.folder)
+        jax.block_until_ready(self.params)
+
+    def learn(self, states: np.ndarray, later: np.ndarray, others: np.ndarray) -> dict[str, Any]:
+        coordinates = self.coordinates
+        if self.form.one_gather:
+            found = coordinates[jnp.array(np.concatenate([states, later, others]))]
+            batches = jnp.split(found, 3)
+        else:
+            batches = [coordinates[jnp.array(rows)] for rows in (states, later, others)]
+        self.params, self.moments, metrics = self.update(self.params, self.moments, *batches)
+        return metrics
+
+    def fetched(self, metrics: dict[str, Any]) -> dict[str, float]:
+        if self.form.batched_fetch:
+            return {name: float(x) for name, x in jax.device_get(metrics).items()}
+        return {name: x.item() for name, x in metrics.items()}
+
+    def follow(self, stream: Indices) -> np.ndarray:
+        """Learn from these indices, from where it stands; the features of all states."""
+        for drawn in stream:
+            self.learn(*drawn)
+        return self.features()
+
+    def features(self) -> np.ndarray:
+        return np.asarray(encode(self.params["encoder"], self.coordinates))
+
+    def draw(self, folder: Path) -> None:
+        from suites.allo_speed.plain_pictures import draw
+
+        draw(folder, self.features(), np.asarray(self.params["duals"]), self.history)
+
+    # --- the old buffer ------------------------------------------------------------------------
+
+    def sample(self) -> tuple[np.ndarray, np.ndarray]:
+        draw = self._by_search if self.table is None else self._by_table
+        return draw()
+
+    def _by_search(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row, start, a search for the marks ahead, gap: for one pair after the other."""
+        generator, gamma = self.generator, self.rules.discount
+        steps = self.obs.shape[1]
+        states, later = [], []
+        for _ in range(self.batch):
+            row = generator.integers(len(self.obs))
+            start = generator.integers(steps - 1)
+            marks = np.where(self.terminals[row, start:])[0]
+            n = marks[1] if len(marks) > 1 else marks[0] if len(marks) else steps - 1 - start
+            u = generator.random()
+            k = int(np.floor(np.log(1 - (1 - gamma**n) * u) / np.log(gamma)))
+            states.append(self.obs[row, start])
+            later.append(self.obs[row, start + 1 + min(k, n - 1)])
+        return np.array(states), np.array(later)
+
+    def _by_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """All pairs at once, the marks of each row from a padded table."""
+        generator, gamma, table = self.generator, self.rules.discount, self.table
+        assert table is not None
+        steps = self.obs.shape[1]
+        rows = generator.integers(len(self.obs), size=self.batch)
+        starts = generator.integers(steps - 1, size=self.batch)
+        ahead = np.where(table[rows] >= starts[:, None], table[rows] - starts[:, None], steps)
+        ahead.sort(axis=1)
+        n = np.where(ahead[:, 1] < steps, ahead[:, 1], ahead[:, 0])
+        n = np.where(n < steps, n, steps - 1 - starts)
+        u = generator.random(self.batch)
+        k = np.floor(np.log(1 - (1 - gamma**n) * u) / np.log(gamma)).astype(np.int64)
+        later = starts + 1 + np.minimum(k, n - 1)
+        return self.obs[rows, starts], self.obs[rows, later]
+
+
+def terminal_table(terminals: np.ndarray) -> np.ndarray:
+    """[rows, 100]: where each row's first marks are; −1 where there are no more."""
+    table = np.full((len(terminals), MOST_TERMINALS), -1)
+    for row, marks in enumerate(terminals):
+        found = np.flatnonzero(marks)[:MOST_TERMINALS]
+        table[row, : len(found)] = found
+    return table
+
+
+# --- the compiled update -------------------------------------------------------------------------
+
+
+def encode(layers: Any, x: jax.Array) -> jax.Array:
+    for weight, bias in layers[:-1]:
+        x = jax.nn.relu(x @ weight + bias)
+    weight, bias = layers[-1]
+    return x @ weight + bias
+
+
+def update(form: Form, optimizer: Any, limit: float, params: Any, moments: Any, *batches: Any):
+    """One step: loss, gradients, Adam on the encoder, plain descent on the rest."""
+    gradient, metrics = jax.grad(partial(loss, form), has_aux=True)(params, *batches)
+    changes, moments = optimizer.update(gradient, moments)
+    params = optax.apply_updates(params, changes)
+    barrier = jnp.clip(params["barrier"], 0.0, limit)
+    squares = [(part**2).sum() for part in jax.tree.leaves(gradient["encoder"])]
+    metrics["gradient_norm"] = jnp.sqrt(sum(squares))
+    return {**params, "barrier": barrier}, moments, metrics
+
+
+def loss(form: Form, params: Any, here: Any, there: Any, others: Any) -> tuple[Any, Any]:
+    """The halved objective, term by term, and what is logged of it."""
+    sg, layers = jax.lax.stop_gradient, params["encoder"]
+    duals, barrier = jnp.tril(params["duals"]), params["barrier"]
+    if form.one_encoder_call:
+        phi, later, psi = jnp.split(encode(layers, jnp.concatenate([here, there, others])), 3)
+    else:
+        phi, later, psi = (encode(layers, x) for x in (here, there, others))
+    n, d = phi.shape
+    eye = jnp.eye(d, dtype=phi.dtype) if form.reused_eye else None
+
+    def errors(x: jax.Array) -> jax.Array:
+        products = x.T @ sg(x) if form.matmul else jnp.einsum("ij,ik->jk", x, sg(x))
+        return jnp.tril(products / n - (jnp.eye(d, dtype=x.dtype) if eye is None else eye))
+
+    first, second = errors(phi), errors(psi)
+    gate_of: Callable[..., jax.Array] = jax.jit(gate) if form.jitted_gate else gate
+    g = gate_of(first, jnp.inf)[:, None]  # switched off, as by default
+    graph = (0.5 * ((g[:, 0] * (phi - later)) ** 2).mean(0)).sum()
+    if form.reused_eye:  # and the products regrouped
+        gated = g * first
+        quadratic = 2 * (gated * sg(second)).sum()
+        dual, ascent = (sg(duals) * gated).sum(), -(duals * sg(gated)).sum()
+    else:
+        quadratic = 2 * (g * first * sg(second)).sum()
+        dual, ascent = (g * sg(duals) * first).sum(), -(g * duals * sg(first)).sum()
+    total = graph + dual + sg(barrier) * quadratic + ascent - barrier * sg(jnp.abs(quadratic))
+    metrics = {
+        "allo": total, "graph": graph, "dual": dual, "dual_ascent": ascent,
+        "barrier_term": barrier * quadratic, "barrier": barrier,
+        "eigenvalues": (-0.5 * jnp.diagonal(duals)).sum(), "errors": jnp.abs(first).sum(),
+        "diagonal_errors": jnp.abs(jnp.diagonal(first)).sum(), "squares": (first**2).sum(),
+        "first_errors": jnp.abs(first[:, :2]).sum(), "norms": (phi**2).mean(0).sum(),
+    }  # fmt: skip
+    metrics |= {f"dual_{j}": duals[j, j] for j in range(d)}
+    metrics |= {f"dual_{j}_{k}": duals[j, k] for k in range(2) for j in range(k + 1, d)}
+    return total, {name: sg(x) for name, x in metrics.items()}
+
+
+def gate(errors: jax.Array, threshold: Any) -> jax.Array:
+    """Components all of whose predecessors are within the threshold."""
+    below = jnp.prod((jnp.abs(errors) < threshold).astype(errors.dtype), 1)
+    return jnp.concatenate([jnp.ones_like(below[:1]), jnp.cumprod(below)[:-1]])
+
+
+def _optimizer(rate: float, dual_rate: float) -> optax.GradientTransformation:
+    encoder = {"encoder": True, "duals": False, "barrier": False}
+    rest = {name: not mine for name, mine in encoder.items()}
+    return optax.chain(
+        optax.masked(optax.adam(rate), encoder), optax.masked(optax.sgd(dual_rate), rest)
+    )

@@ -1,0 +1,111 @@
+"""Other libraries' DQN: `train`, the call that makes their gradient steps, on a full buffer.
+
+Neither is double, so they make one forward pass less than the others. Imports each library when
+prepared. Tests: `tests/suites/q_learning/test_bench_update_peers.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from loopless.bench.contender import Call, Contender
+from loopless.bench.libraries import warnings_of_peers_ignored
+from suites.q_learning.eager import layers_of, network
+from suites.q_learning.updates import STORED, TOLERANCE, Learned, Update
+
+BASELINES, SBX = "Stable-Baselines3", "SBX"
+
+
+def _options(case: Update) -> dict[str, Any]:
+    return {
+        "env": "CartPole-v1",
+        "learning_rate": case.rules.rate,
+        "gamma": case.rules.gamma,
+        "buffer_size": STORED,
+        "device": "cpu",
+        "seed": case.seed,
+    }
+
+
+def _fill(model: Any, case: Update) -> None:
+    from stable_baselines3.common.logger import Logger
+
+    buffer, stored = model.replay_buffer, case.stored
+    for name, field in (
+        ("observations", "obs"),
+        ("actions", "action"),
+        ("rewards", "reward"),
+        ("next_observations", "next_obs"),
+        ("dones", "terminated"),
+    ):
+        into = getattr(buffer, name)
+        into[...] = stored[field].reshape(into.shape)
+    buffer.full = True
+    model.set_logger(Logger(None, []))
+
+
+def _baselines(case: Update) -> Call:
+    with warnings_of_peers_ignored():
+        from stable_baselines3 import DQN
+
+    model = DQN(
+        "MlpPolicy",
+        policy_kwargs={"net_arch": list(case.hidden)},
+        max_grad_norm=case.rules.max_norm or float("inf"),
+        **_options(case),
+    )
+    _fill(model, case)
+    for net, layers in ((model.q_net, case.online), (model.q_net_target, case.target)):
+        net.q_net.load_state_dict(network(layers).state_dict())
+    buffer: Any = model.replay_buffer
+    drawn, gather = [], buffer._get_samples
+
+    def remember(rows: np.ndarray, env: Any = None) -> Any:
+        drawn.append(rows)
+        return gather(rows, env)
+
+    buffer._get_samples = remember
+
+    def read(_: None) -> Learned:
+        del buffer._get_samples
+        rules = replace(case.rules, double=False)
+        return Learned(np.stack(drawn), layers_of(model.q_net.q_net), rules)
+
+    return Call(lambda: model.train(case.draws, case.batch), read)
+
+
+def _sbx(case: Update) -> Call:
+    with warnings_of_peers_ignored():
+        from sbx import DQN
+
+    model = DQN(
+        "MlpPolicy", policy_kwargs={"net_arch": [even_width(*case.hidden)]}, **_options(case)
+    )
+    _fill(model, case)
+    return Call(lambda: model.train(case.batch, case.draws), None)
+
+
+def can(contender: Contender, case: Update) -> bool:
+    """Whether a peer can do this at all."""
+    return case.repeats == 1 and (contender.name != SBX or len(case.hidden) == 2)
+
+
+def even_width(first: int, second: int) -> int:
+    """The width of two equal layers with as many products as `first` and `second` have."""
+    return round((first * second) ** 0.5)
+
+
+CONTENDERS = (
+    Contender(
+        BASELINES, "stable-baselines3", "peer", _baselines, TOLERANCE,
+        note="DQN.train: not double, so one forward pass less",
+    ),
+    Contender(
+        SBX, "sbx-rl", "peer", _sbx,
+        note="DQN.train: not double, no clipping, two layers of one width with as many products "
+        "(its network has no others); answers not compared",
+    ),
+)  # fmt: skip

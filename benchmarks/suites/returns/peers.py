@@ -1,0 +1,232 @@
+"""GAE by other libraries, each called as its users call it, in the layout it wants.
+
+Laying the arrays out is not timed. Both answers are: where a peer gives advantages only, adding
+the values is timed with it, and its note says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loopless.bench.contender import Call, Contender
+from loopless.bench.libraries import warnings_of_peers_ignored
+from suites.returns.ours import TOLERANCE, as_numpy
+from suites.returns.rollout import Answers, Rollout
+
+TIANSHOU_KERNEL = "Tianshou, bare kernel"
+LAX_SCAN = "lax.scan by hand, JAX jit"
+
+
+def _torchrl(function: str):
+    def prepare(rollout: Rollout) -> Call:
+        with warnings_of_peers_ignored():
+            import torch
+            from torchrl.objectives.value import functional
+
+        estimate = getattr(functional, function)
+        ended = rollout.ended
+        wanted = (rollout.values, rollout.next_values, rollout.rewards, ended, rollout.terminated)
+        tensors = [torch.from_numpy(np.ascontiguousarray(x.T)[..., None]) for x in wanted]
+
+        def answers(output: tuple) -> Answers:
+            advantages, returns = (x[..., 0].numpy().T for x in output)
+            return advantages, returns
+
+        return Call(lambda: estimate(rollout.gamma, rollout.lambda_, *tensors), answers)
+
+    return prepare
+
+
+def _flat(x: np.ndarray) -> np.ndarray:
+    """[T, B] as Tianshou stores it: one environment after the other."""
+    return np.ascontiguousarray(x.T).reshape(-1)
+
+
+def _tianshou_ends(rollout: Rollout) -> np.ndarray:
+    """Truncations, and the window's last row, which Tianshou cuts as an unfinished episode."""
+    truncated = rollout.truncated.copy()
+    truncated[-1] |= ~rollout.terminated[-1]
+    return _flat(truncated)
+
+
+def _tianshou(rollout: Rollout) -> Call:
+    with warnings_of_peers_ignored():
+        from tianshou.algorithm.algorithm_base import Algorithm
+        from tianshou.data import Batch, ReplayBuffer
+
+    terminated, truncated = _flat(rollout.terminated), _tianshou_ends(rollout)
+    rewards = _flat(rollout.rewards)
+    nothing = np.zeros(len(rewards), np.int8)
+    fields: dict[str, Any] = {"rew": rewards, "terminated": terminated, "truncated": truncated}
+    fields |= {"obs": nothing, "act": nothing, "obs_next": nothing, "done": terminated | truncated}
+    buffer = ReplayBuffer.from_data(**fields)
+    batch = Batch(**fields)
+    indices = np.arange(len(rewards))
+    values, next_values = _flat(rollout.values), _flat(rollout.next_values)
+
+    def run() -> tuple[np.ndarray, np.ndarray]:
+        return Algorithm.compute_episodic_return(
+            batch,  # pyright: ignore[reportArgumentType]
+            buffer,
+            indices,
+            v_s_=next_values,
+            v_s=values,
+            gamma=rollout.gamma,
+            gae_lambda=rollout.lambda_,
+        )
+
+    def answers(output: tuple) -> Answers:
+        returns, advantages = (x.reshape(rollout.envs, rollout.steps).T for x in output)
+        return advantages, returns
+
+    return Call(run, answers)
+
+
+def _tianshou_kernel(rollout: Rollout) -> Call:
+    with warnings_of_peers_ignored():
+        from tianshou.algorithm.algorithm_base import _gae
+
+    values, rewards = _flat(rollout.values), _flat(rollout.rewards)
+    successors = _flat(np.where(rollout.terminated, np.float32(0), rollout.next_values))
+    ends = _flat(rollout.terminated) | _tianshou_ends(rollout)
+
+    def run() -> tuple[np.ndarray, np.ndarray]:
+        advantages = _gae(values, successors, rewards, ends, rollout.gamma, rollout.lambda_)
+        return advantages, advantages + values
+
+    def answers(output: tuple) -> Answers:
+        advantages, returns = (x.reshape(rollout.envs, rollout.steps).T for x in output)
+        return advantages, returns
+
+    return Call(run, answers)
+
+
+def _stable_baselines(rollout: Rollout) -> Call:
+    with warnings_of_peers_ignored():
+        import torch
+        from gymnasium import spaces
+        from stable_baselines3.common.buffers import RolloutBuffer
+
+    buffer = RolloutBuffer(
+        rollout.steps,
+        spaces.Box(-1.0, 1.0, (1,)),
+        spaces.Discrete(2),
+        device="cpu",
+        gae_lambda=rollout.lambda_,
+        gamma=rollout.gamma,
+        n_envs=rollout.envs,
+    )
+    buffer.rewards[:] = rollout.folded_rewards()
+    buffer.values[:] = rollout.values
+    buffer.episode_starts[1:] = rollout.ended[:-1]
+    last_values, last_ended = torch.from_numpy(rollout.next_values[-1]), rollout.ended[-1]
+
+    def run() -> tuple[np.ndarray, np.ndarray]:
+        buffer.compute_returns_and_advantage(last_values, last_ended)
+        return buffer.advantages, buffer.returns
+
+    return Call(run, as_numpy)
+
+
+def _rlax(rollout: Rollout) -> Call:
+    with warnings_of_peers_ignored():
+        import jax
+        import jax.numpy as jnp
+        import rlax
+
+    estimate = jax.vmap(
+        rlax.truncated_generalized_advantage_estimation, in_axes=(1, 1, None, 1), out_axes=1
+    )
+
+    @jax.jit
+    def both(rewards, discounts, values):
+        advantages = estimate(rewards, discounts, rollout.lambda_, values)
+        return advantages, advantages + values[:-1]
+
+    rewards = jnp.asarray(rollout.folded_rewards())
+    discounts = jnp.asarray(np.where(rollout.ended, 0.0, rollout.gamma).astype(np.float32))
+    values = jnp.asarray(np.concatenate([rollout.values, rollout.next_values[-1:]]))
+    return Call(lambda: jax.block_until_ready(both(rewards, discounts, values)), as_numpy)
+
+
+def _lax_scan(rollout: Rollout) -> Call:
+    import jax
+    import jax.numpy as jnp
+
+    gamma, lambda_ = rollout.gamma, rollout.lambda_
+
+    def step(carry, row):
+        reward, value, next_value, terminated, truncated = row
+        delta = reward + gamma * jnp.where(terminated, 0.0, next_value) - value
+        advantage = delta + gamma * lambda_ * jnp.where(terminated | truncated, 0.0, carry)
+        return advantage, (advantage, advantage + value)
+
+    @jax.jit
+    def gae(*arrays):
+        return jax.lax.scan(step, jnp.zeros_like(arrays[0][0]), arrays, reverse=True)[1]
+
+    arrays = [jnp.asarray(x) for x in rollout.arrays]
+    return Call(lambda: jax.block_until_ready(gae(*arrays)), as_numpy)
+
+
+PEERS = (
+    Contender(
+        "TorchRL, loop",
+        "torchrl",
+        "peer",
+        _torchrl("generalized_advantage_estimate"),
+        TOLERANCE,
+        note="[B, T, 1]",
+    ),
+    Contender(
+        "TorchRL, vec",
+        "torchrl",
+        "peer",
+        _torchrl("vec_generalized_advantage_estimate"),
+        1e-4,  # it cuts the filter's tail below 1e-7
+        note="[B, T, 1]",
+    ),
+    Contender(
+        "Tianshou",
+        "tianshou",
+        "peer",
+        _tianshou,
+        TOLERANCE,
+        note="Algorithm.compute_episodic_return on [B·T]; float64 out; window ends flagged",
+    ),
+    Contender(
+        TIANSHOU_KERNEL,
+        "tianshou",
+        "peer",
+        _tianshou_kernel,
+        TOLERANCE,
+        note="_gae on [B·T], next values masked beforehand; the + V for returns is timed",
+    ),
+    Contender(
+        "Stable-Baselines3",
+        "stable-baselines3",
+        "peer",
+        _stable_baselines,
+        TOLERANCE,
+        note="RolloutBuffer; γ V(s') folded into the rewards at truncations beforehand",
+    ),
+    Contender(
+        "rlax, JAX jit",
+        "rlax",
+        "peer",
+        _rlax,
+        TOLERANCE,
+        note="knows no V(s') other than the next row's: γ V(s') folded into the rewards at "
+        "truncations beforehand; the + V for returns is timed",
+    ),
+    Contender(
+        LAX_SCAN,
+        "jax",
+        "yardstick",
+        _lax_scan,
+        TOLERANCE,
+        note="the recipe in the scan's body",
+    ),
+)

@@ -1,0 +1,245 @@
+"""The suite `allo` on a small encoder: all forms learn the same, and every section is measured."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from loopless.bench.contest import Contest
+from loopless.bench.markdown import measured_on
+from loopless.bench.result import Result, load, save
+from loopless.bench.timing import Budget
+from loopless.runs.config.resolve import resolve
+from loopless.train.allo.config import ALLO
+from loopless.train.engine import optimizer
+from loopless.verify.samplers.chi_squared import misfit
+from suites.allo_speed import contenders, layout, operations, ours, plain, suite, whole
+from suites.allo_speed.cases import GRID, Follower, Learning
+from suites.allo_speed.plain_collection import collect_rows
+
+SMALL = Learning(batch=8, components=3, hidden=(8, 8), envs=4, length=20)
+SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
+MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
+
+
+def pretended(contender):
+    """A contender that does nothing, and learns as it should."""
+
+    def prepare(case):
+        return Follower(lambda: None, lambda _: None, lambda _: case.expected)
+
+    return replace(contender, prepare=prepare)
+
+
+@pytest.fixture(scope="module")
+def result():
+    made = Result("allo_speed", {"threads": 1}, MACHINE)
+    contest = Contest(made, SHORT, lambda _: None)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(ours, "ENCODED_BY_BATCHES", pretended(ours.ENCODED_BY_BATCHES))
+    suite.measure_steps([SMALL], contest)
+    patch.setattr(operations, "of_ours", lambda case, **changes: 1.0)
+    suite.measure_operations([SMALL], contest)
+    found = {"seconds": 2.0, "log_share": 0.01}
+    patch.setattr(whole, "of_ours", lambda steps: dict(found))
+    patch.setattr(whole, "of_original", lambda steps: {"seconds": 30.0, "collect_s": 3.0})
+    suite.measure_whole(100, contest)
+    patch.setattr(suite, "seconds_of_plots", lambda case: 5.0)
+    patch.setattr(contenders, "PROPOSALS", tuple(map(pretended, contenders.PROPOSALS)))
+    patch.setattr(contenders, "LOGGING", pretended(contenders.LOGGING))
+    suite.measure_proposals(SMALL, contest)
+    patch.setattr(ours, "CONTENDER", pretended(ours.CONTENDER))
+    patch.setattr(ours, "IN_ONE_PROGRAM", pretended(ours.IN_ONE_PROGRAM))
+    suite.measure_seeds(SMALL, contest)
+    patch.undo()
+    return made
+
+
+@pytest.fixture(scope="module")
+def walks():
+    """Rows of three segments each, with marks in pairs."""
+    return SMALL.world, *collect_rows(SMALL.world, envs=40, steps=21, limit=7)
+
+
+def test_products_that_a_program_calls_are_counted():
+    wide = replace(SMALL, hidden=(64, 64))
+    layer = 2e-6 * wide.world.states * 64 * 64
+    found = operations.of_ours(wide, encode="states")
+    assert found > 3 * layer  # forwards, and both gradients
+
+
+def test_steps_of_adam_that_a_program_calls_are_counted(monkeypatch):
+    wide, found = replace(SMALL, hidden=(256, 256)), {}
+    for threads in (1, 2):
+        monkeypatch.setattr(optimizer, "threads", lambda threads=threads: threads)
+        found[threads] = operations.of_ours(wide, encode="states")
+    assert found[1] == found[2]
+
+
+def test_every_section_is_measured_and_all_forms_learn_the_same(result):
+    assert {row.section for row in result.measurements} == set(layout.TITLES)
+    assert {(row.status, row.reason) for row in result.measurements} == {("ok", "")}
+    assert all(row.value for row in result.measurements)
+    checked = [row.max_error for row in result.measurements if row.max_error is not None]
+    assert len(checked) == 3 + (3 if (os.cpu_count() or 1) > 1 else 2) + 10
+    assert max(checked) < 1e-4
+
+
+def test_it_survives_json(result, tmp_path):
+    save(result, tmp_path / "allo.json")
+    assert load(tmp_path / "allo.json") == result
+
+
+def test_the_readme_has_a_table_a_section_the_claims_and_every_target(result):
+    lines = layout.rendered(result)
+    text = "\n".join(lines)
+    assert all(title in text for title in layout.TITLES.values())
+    assert all(row.claim in text for row in result.measurements)
+    judged = [t for row in result.measurements if row.section != "proposals" for t in row.targets]
+    assert judged
+    assert all(target.target in text for target in judged)
+    assert lines[-1] == measured_on(result)
+
+
+@pytest.mark.parametrize("name", contenders.SWITCHES)
+def test_every_proposal_is_a_switch_that_leaves_the_gradient_alone(name):
+    run = contenders.plain(SMALL)
+    batches = [run.coordinates[rows] for rows in SMALL.stream[0]]
+    forms = plain.Form(), plain.Form(**{name: contenders.SWITCHES[name]})
+    assert forms[0] != forms[1]
+    one, other = (
+        jax.grad(partial(plain.loss, form), has_aux=True)(run.params, *batches)[0] for form in forms
+    )
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), one, other)
+
+
+def test_all_proposals_together_learn_the_same():
+    learned = contenders.plain(SMALL, **contenders.SWITCHES).follow(SMALL.stream)
+    np.testing.assert_allclose(learned, SMALL.expected, atol=1e-5)
+
+
+def test_a_form_with_another_rule_is_noticed():
+    forged = replace(SMALL, rules=replace(SMALL.rules, barrier=1.0))
+    call = contenders.CONTENDER.prepare(forged)
+    verdict = SMALL.check(contenders.CONTENDER, call, None)
+    assert "features differ" in verdict.reason
+
+
+def test_our_settings_are_flags_of_the_trainer():
+    config = resolve(ALLO, SMALL.words(), "loopless train allo")
+    assert config == SMALL.config()
+    assert (config.grid, config.problems()) == (GRID, [])
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_the_old_buffer_draws_pairs_of_one_segment_by_the_geometric_law(table):
+    world, obs, terminals = SMALL.world, np.arange(8)[None], np.zeros((1, 8), bool)
+    terminals[:, -2:] = True
+    layers = SMALL.layers
+    rules = replace(SMALL.rules, discount=0.5)
+    coordinates = world.xy()
+    run = plain.Plain(
+        layers, coordinates, obs, terminals, rules, 4000, plain.Form(table_sampling=table)
+    )
+    states, later = run.sample()
+    gaps, room = later - states, 7 - states
+    assert (gaps >= 1).all()
+    assert (gaps <= room).all()
+    law = np.zeros(8)
+    for n in range(1, 8):
+        k = np.arange(n)
+        law[1 : n + 1] += 0.5**k * 0.5 / (1 - 0.5**n) / 7
+    assert not misfit(gaps, law)
+
+
+def test_the_original_way_to_collect_walks_and_marks_both_ends(walks):
+    world, obs, terminals = walks
+    assert obs.shape == (40, 24)
+    np.testing.assert_array_equal(np.flatnonzero(terminals[0]), [6, 7, 14, 15, 22, 23])
+    for start in (0, 8, 16):
+        segment = obs[:, start : start + 8]
+        moves = world.targets[segment[:, :-1], :, 0]
+        assert (moves == segment[:, 1:, None]).any(-1).all()
+    assert len(np.unique(obs)) > 60
+
+
+def test_the_loop_logs_and_draws_when_it_is_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(plain, "LOG_EVERY", 2)
+    monkeypatch.setattr(plain, "PLOT_EVERY", 4)
+    drawn = []
+    monkeypatch.setattr(plain.Plain, "draw", lambda self, folder: drawn.append(self.steps))
+    run = contenders.plain(SMALL)
+    run.folder = tmp_path
+    run.run(9)
+    assert len(run.history) == 4
+    assert drawn == [4, 8]
+    assert {"graph", "dual_0", "dual_2_1", "gradient_norm"} <= run.history[0].keys()
+
+
+def test_the_original_run_has_its_parts_and_its_figures(tmp_path, monkeypatch):
+    monkeypatch.setattr(plain, "LOG_EVERY", 1)
+    monkeypatch.setattr(plain, "PLOT_EVERY", 2)
+    monkeypatch.setattr("suites.allo_speed.plain_pictures.DPI", 20)
+    found = whole.main(2, tmp_path, SMALL)
+    assert found.keys() == {"collect_s", "train_s", "plots_s"}
+    assert all(seconds > 0 for seconds in found.values())
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"eigenvectors.png", "learning_curves.png", "duals.png"}
+
+
+def test_of_several_whole_runs_the_middle_one_counts(monkeypatch):
+    times = iter([5.0, 2.0, 3.0])
+    monkeypatch.setattr(whole, "of_ours", lambda _: {"seconds": next(times), "log_share": 0.01})
+    monkeypatch.setattr(whole, "of_original", lambda _: {"seconds": 30.0})
+    made = Result("allo_speed", {}, {})
+    suite.measure_whole(100, Contest(made, SHORT, lambda _: None))
+    ours_row, original = made.measurements
+    assert (ours_row.value, ours_row.samples, original.samples) == (3.0, 3, 1)
+    assert ours_row.details["all_seconds"] == [2.0, 3.0, 5.0]
+    assert ours_row.targets[0].measured == 10
+
+
+def test_a_whole_run_of_ours_is_a_command(monkeypatch):
+    monkeypatch.setattr(whole, "timed", written_by(ours_run))
+    found = whole.of_ours(300, SMALL)
+    assert found["seconds"] == 7.0
+    assert found["log_share"] == pytest.approx(0.1)
+    assert (found["similarity"], found["pictures"]) == (0.9, ["eigenvectors.png"])
+
+
+def written_by(write):
+    def timed(words):
+        assert words[:4] == ["-m", "loopless.cli", "train", "allo"]
+        assert words[words.index("--steps") + 1] == "300"
+        write(words[words.index("--runs") + 1])
+        return 7.0, ""
+
+    return timed
+
+
+def ours_run(folder):
+    from pathlib import Path
+
+    run = Path(folder) / "whole"
+    (run / "plots").mkdir(parents=True)
+    (run / "plots" / "eigenvectors.png").touch()
+    rows = [
+        {"step": step, "time": 0.0, "kind": "train", "steps_per_second": 10.0, "time_log": share,
+         "similarity_mean": 0.9}
+        for step, share in ((100, 0.9), (200, 0.1), (300, 0.1))
+    ]  # fmt: skip
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def test_a_child_is_timed_on_one_core_with_one_thread_and_may_fail():
+    code = "import os; print(len(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
+    seconds, printed = whole.timed(["-c", f"import time; time.sleep(0.2); {code}"])
+    assert printed == "1 1\n" or not hasattr(sys.modules["os"], "sched_getaffinity")
+    assert seconds > 0.2
+    with pytest.raises(RuntimeError, match="exit code 3: last"):
+        whole.timed(["-c", "import sys; print('last', file=sys.stderr); sys.exit(3)"])

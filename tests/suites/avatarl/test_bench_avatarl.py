@@ -1,0 +1,61 @@
+"""The suite `avatarl` on losses that take no time, from end to end."""
+
+import pytest
+
+from loopless.bench.contest import Contest
+from loopless.bench.markdown import measured_on
+from loopless.bench.result import Result, load, save
+from loopless.bench.timing import Budget
+from suites.avatarl import contenders, layout, memory, operations, suite
+from suites.avatarl.losses import Losses
+from suites.avatarl.training import Training
+
+SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
+MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
+CASE = Losses(12, 2, 6)
+
+
+@pytest.fixture(scope="module")
+def result():
+    made = Result("avatarl", {"threads": 1}, MACHINE)
+    contest = Contest(made, SHORT, lambda _: None)
+    few = [each for each in contenders.CONTENDERS if "JAX" not in each.name]
+    suite.measure_losses([CASE], [contenders.OURS[0], *few], contest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "in_torch", lambda case, what: 0.5)
+        suite.measure_memory(CASE, contest)
+    suite.measure_operations([CASE], contest)
+    suite.measure_training(Training(block=4, batch=2, tokens=10_000), contest)
+    suite.measure_proposals([CASE], contest)
+    return made
+
+
+def test_every_section_is_measured_and_ours_is_right(result):
+    assert {row.section for row in result.measurements} == set(layout.TITLES)
+    mine = [row for row in result.measurements if row.role == "ours"]
+    assert {(row.status, row.reason) for row in mine} == {("ok", "")}
+    assert all(row.value is not None for row in mine)
+    assert not result.ours_is_wrong
+
+
+def test_it_survives_json(result, tmp_path):
+    save(result, tmp_path / "avatarl.json")
+    assert load(tmp_path / "avatarl.json") == result
+
+
+def test_the_readme_has_the_claims_and_every_target(result):
+    lines = layout.rendered(result)
+    text = "\n".join(lines)
+    targets = [target for row in result.measurements for target in row.targets]
+    assert targets
+    assert all(target.target in text for target in targets)
+    assert all(row.claim in text for row in result.measurements)
+    assert lines[0] == f"| loss and gradient | {CASE.label} |"
+    assert lines[-1] == measured_on(result)
+
+
+def test_operations_of_the_loop_grow_with_positions_and_ours_do_not():
+    ours, loop, *_ = (row.value for row in operations.rows(CASE))
+    more, longer, *_ = (row.value for row in operations.rows(Losses(12, 2, 60)))
+    assert ours == more
+    assert longer > 5 * loop

@@ -1,0 +1,92 @@
+"""Runs on text as processes: trained, sampled from, read, and none of them twice."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from suites.avatarl_learning.outcomes import TextRuns
+from suites.avatarl_learning.tasks import STUDENTS
+from suites.dqn_learning.runs import RunFailed
+
+(JOB,) = STUDENTS[0].jobs(seeds=1)
+CORPUS = {"name": "some text", "bytes": 12, "sha256": "ab"}
+LOG = [
+    {"kind": "train", "step": 50, "tokens": 5, "tokens_per_second": 1.0},
+    {"kind": "eval", "step": 50, "tokens": 5, "validation_loss": 4.0},
+    {"kind": "train", "step": 100, "tokens": 10, "tokens_per_second": 90.0},
+    {"kind": "train", "step": 150, "tokens": 15, "tokens_per_second": 110.0},
+    {
+        "kind": "eval", "step": 150, "tokens": 15, "validation_loss": 3.0,
+        "validation_per_character": 1.5, "critic_loss": 2.0,
+    },
+]  # fmt: skip
+
+
+def write(path, log):
+    (path / "data").mkdir(parents=True, exist_ok=True)
+    (path / "data" / "dataset.json").write_text(json.dumps({"corpus": CORPUS}))
+    (path / "metrics.jsonl").write_text(
+        "".join(json.dumps({"time": 0.0, **row}) + "\n" for row in log)
+    )
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Runs whose children are not started, and a list of what would have been."""
+    started = []
+
+    def child(self, words, job, core):
+        started.append(words)
+        write(self.folder / job.name, LOG)
+        return "def f():"
+
+    monkeypatch.setattr(TextRuns, "_child", child)
+    return tmp_path / "runs", started
+
+
+def ended(folder):
+    return dict(TextRuns(folder, 1, "abc1234").text_outcomes([JOB]))[JOB]
+
+
+def test_a_run_is_trained_sampled_from_and_its_outcome_kept(made):
+    folder, started = made
+    outcome = ended(folder)
+    training, sampling = started
+    assert training[2:4] == ["train", "avatarl"]
+    assert training[training.index("--critic") + 1] == str(folder / "critic")
+    assert sampling[2:4] == ["sample", str(folder / JOB.name)]
+    assert outcome.final == {
+        "validation_loss": 3.0,
+        "validation_per_character": 1.5,
+        "critic_loss": 2.0,
+    }
+    assert (outcome.curve_tokens, outcome.curve_losses) == ([5, 15], [4.0, 3.0])
+    assert outcome.tokens_per_s == 100.0
+    assert (outcome.corpus, outcome.sample) == (CORPUS, "def f():")
+    assert json.loads((folder / JOB.name / "outcome.json").read_text()) == asdict(outcome)
+
+
+def test_a_finished_run_is_not_made_again(made):
+    folder, started = made
+    first = ended(folder)
+    assert ended(folder) == first
+    assert len(started) == 2
+
+
+@pytest.mark.parametrize("spoil", ["command", "settings", "torn"])
+def test_a_changed_or_torn_outcome_is_made_anew(made, spoil):
+    folder, started = made
+    ended(folder)
+    file = folder / JOB.name / "outcome.json"
+    kept = json.loads(file.read_text())
+    file.write_text("{" if spoil == "torn" else json.dumps(kept | {spoil: "another"}))
+    ended(folder)
+    assert len(started) == 4
+
+
+def test_a_run_without_a_validation_has_failed(made, monkeypatch):
+    monkeypatch.setitem(globals(), "LOG", LOG[:1])
+    outcome = ended(made[0])
+    assert isinstance(outcome, RunFailed)
+    assert "no validation" in str(outcome)

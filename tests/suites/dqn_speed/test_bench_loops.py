@@ -1,0 +1,80 @@
+"""Every training loop makes the gradient steps that its settings ask for, and learns from rows."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import enter
+from suites.dqn_speed import loops, ours, peers
+from suites.dqn_speed.settings import BUFFER, STARTS, TARGET_EVERY, Training
+
+SMALL = Training(40, (6, 6), 8, every=10)
+OFTEN = Training(20, (6,), 8, every=4, updates=2, repeats=3)
+
+
+@pytest.mark.parametrize(
+    ("contender", "case"),
+    [
+        (ours.IN_HOST, OFTEN),
+        (ours.CONTENDERS[1], SMALL),
+        (loops.CONTENDER, SMALL),
+        (loops.CONTENDER, OFTEN),
+        *((peer, SMALL) for peer in peers.CONTENDERS),
+    ],
+    ids=lambda x: getattr(x, "name", getattr(x, "label", None)),
+)
+def test_a_slice_makes_the_gradient_steps_it_should(contender, case):
+    if contender.role == "peer":
+        pytest.importorskip("sbx")
+    row = enter(contender, "steps", case).row
+    assert (row.status, row.reason) == ("ok", "")
+
+
+def test_gradient_steps_of_several_agents_count_once():
+    slices = object.__new__(ours.Slices)
+    slices.run = SimpleNamespace(learner=SimpleNamespace(updates=np.array([7, 7])))
+    assert slices._made() == 7
+
+
+@pytest.mark.parametrize("made", [0, 3, 5])
+def test_another_number_of_gradient_steps_is_found_out(made):
+    idle = Contender("idle", "some", "ours", lambda case: Call(lambda: made, int))
+    row = enter(idle, "steps", SMALL).row
+    assert row.status == "disagrees"
+    assert row.reason == f"{made} gradient steps in 40 steps, not 4"
+
+
+def test_everyone_is_told_the_same():
+    case = Training(100)
+    config, told = case.config(), peers.options(case)
+    assert (config.buffer_size, config.learning_starts, config.target_every) == (
+        told["buffer_size"],
+        told["learning_starts"],
+        told["target_update_interval"],
+    )
+    assert (config.batch_size, config.train_every, config.updates) == (128, 10, 1)
+    assert (told["batch_size"], told["train_freq"], told["gradient_steps"]) == (128, 10, 1)
+    assert config.learning_rate == told["learning_rate"]
+    assert config.explore_start == config.explore_end == told["exploration_final_eps"]
+    assert not config.problems()
+
+
+def test_the_eager_loop_stores_true_successors_and_ends():
+    loop = loops.Loop(SMALL)
+    ring, rows = loop.ring, np.arange(STARTS - 1)
+    goes_on = np.all(ring["next_obs"][rows] == ring["obs"][rows + 1], 1)
+    assert np.array_equal(goes_on, ~ring["terminated"][rows])  # no episode was as long as 500
+    assert 0 < ring["terminated"][rows].sum() < STARTS / 5
+    assert loop.sampler.count == STARTS < BUFFER
+
+
+def test_the_eager_loop_learns_and_its_target_follows():
+    loop = loops.Loop(replace(SMALL, steps=TARGET_EVERY))
+    before = loop.learner.online[0].weight.detach().clone()
+    loop()
+    after, target = (x[0].weight.detach() for x in (loop.learner.online, loop.learner.target))
+    assert not before.equal(after)
+    assert target.equal(after)

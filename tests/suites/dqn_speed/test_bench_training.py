@@ -1,0 +1,91 @@
+"""The suite `training` on runs that take no time, from end to end."""
+
+import pytest
+
+from loopless.bench.contest import Contest
+from loopless.bench.markdown import measured_on
+from loopless.bench.result import Result, load, save
+from loopless.bench.suites import Options
+from loopless.bench.timing import Budget
+from suites.dqn_speed import layout, memory, ours, sections, split, suite
+from suites.dqn_speed.settings import Training
+
+SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=1)
+MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
+SHARES = {"time_log": 0.01, "time_other": 0.01, "time_learn": 0.98}
+
+
+class Slices:
+    """A run that takes no time."""
+
+    def __init__(self, case, **changes):
+        self.made = case.gradient_steps
+
+    def __call__(self):
+        return self.made
+
+
+@pytest.fixture(scope="module")
+def result():
+    """Loops and what other processes measure have tests of their own."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(ours, "Slices", Slices)
+    patch.setattr(sections.os, "cpu_count", lambda: 1)
+    patch.setattr(memory, "measure", lambda what: 1e6 * len(what))
+    patch.setattr(split, "measure", lambda mode, steps: dict(SHARES))
+    made = Result("dqn_speed", {"threads": 1}, MACHINE)
+    contest, options = Contest(made, SHORT, lambda _: None), Options(peers=False)
+    suite.measure_steps(Training(40, (6,), 8), options, contest)
+    suite.measure_founding(Training(8, (6,), 8, 4, 2, 2), options, contest)
+    suite.measure_memory(Options(), contest)
+    suite.measure_growth(contest)
+    suite.measure_split(1000, contest)
+    patch.undo()
+    return made
+
+
+def test_every_section_is_measured_and_ours_is_right(result):
+    assert {row.section for row in result.measurements} == set(layout.TITLES)
+    mine = [row for row in result.measurements if row.role == "ours"]
+    assert {(row.status, row.reason) for row in mine} == {("ok", "")}
+    assert all(row.value for row in mine)
+
+
+def test_numbers_have_their_units(result):
+    found = {(row.section, row.contender): (row.value, row.unit) for row in result.measurements}
+    assert found["memory", ours.HOSTED] == (len("hosted"), "MB")
+    assert found["growth", ours.HOSTED] == (1e3 * len("hosted growth"), "kB")
+    assert found["split", ours.COMPILED] == (pytest.approx(2), "%")
+    assert found["steps", ours.HOSTED][1] == "steps/s"
+
+
+def test_the_shares_are_kept(result):
+    rows = [row for row in result.measurements if row.section == "split"]
+    assert [row.details for row in rows] == [{"shares": SHARES}] * 2
+
+
+def test_a_process_that_fails_is_a_row_that_says_so(monkeypatch):
+    def fails(what):
+        raise RuntimeError("No module named 'torch'" if what == "torch" else "out of memory")
+
+    monkeypatch.setattr(memory, "measure", fails)
+    made = Result("dqn_speed", {})
+    suite.measure_memory(Options(), Contest(made, SHORT, lambda _: None))
+    found = {row.contender: row.status for row in made.measurements}
+    assert (found[ours.HOSTED], found[suite.BARE_TORCH]) == ("failed", "unavailable")
+    assert made.ours_is_wrong
+
+
+def test_it_survives_json(result, tmp_path):
+    save(result, tmp_path / "training.json")
+    assert load(tmp_path / "training.json") == result
+
+
+def test_the_readme_gets_every_rate_and_every_target(result):
+    lines = layout.rendered(result)
+    text = "\n".join(lines)
+    assert "steps/s" in text
+    targets = [target for row in result.measurements for target in row.targets]
+    assert targets
+    assert all(target.target in text for target in targets)
+    assert lines[-1] == measured_on(result)

@@ -1,0 +1,102 @@
+"""The suite `ppo_training` on runs that take no time, from end to end."""
+
+import pytest
+
+from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import Contest
+from loopless.bench.markdown import measured_on
+from loopless.bench.result import Result, load, save
+from loopless.bench.suites import Options
+from loopless.bench.timing import Budget
+from suites.dqn_speed import ours, sections
+from suites.dqn_speed.settings import PPOTraining
+from suites.ppo_speed import layout, shares, solve, suite
+
+SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=1)
+MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
+SMALL = PPOTraining(32, (6,), envs=2, horizon=8, epochs=2, minibatches=2)
+
+
+class Slices:
+    """A run that takes no time."""
+
+    def __init__(self, case, **changes):
+        self.made = case.gradient_steps
+
+    def __call__(self):
+        return self.made
+
+
+@pytest.fixture
+def fakes(monkeypatch):
+    """Loops, pieces and solutions have tests of their own."""
+    pieces = [
+        Contender(each.name, "loopless", "ours", lambda case: Call(lambda: None, None))
+        for each in shares.CONTENDERS
+    ]
+    monkeypatch.setattr(ours, "Slices", Slices)
+    monkeypatch.setattr(sections.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(shares, "CONTENDERS", pieces)
+    monkeypatch.setattr(solve, "compiled_s", lambda seed: 1.0 + seed)
+    monkeypatch.setattr(solve, "command_s", lambda: 12.0)
+
+
+@pytest.fixture
+def result(fakes):
+    made = Result("ppo_speed", {"threads": 1}, MACHINE)
+    contest = Contest(made, SHORT, lambda _: None)
+    suite.measure_steps(SMALL, Options(peers=False), contest)
+    suite.measure_shares(SMALL, contest)
+    suite.measure_solve(contest)
+    return made
+
+
+def test_every_section_is_measured_and_ours_is_right(result):
+    assert {row.section for row in result.measurements} == set(layout.TITLES)
+    assert {(row.status, row.reason) for row in result.measurements} == {("ok", "")}
+    assert all(row.value for row in result.measurements)
+
+
+def test_all_seeds_are_solved_and_the_command_once(result):
+    compiled, command = (row for row in result.measurements if row.section == "solve")
+    assert (compiled.value, compiled.details) == (3.0, {"seconds": [1.0, 2.0, 3.0, 4.0, 5.0]})
+    assert (command.value, command.unit) == (12.0, "s")
+    assert [target.met for row in (compiled, command) for target in row.targets] == [True, True]
+
+
+def test_a_seed_that_is_not_solved_makes_the_suite_wrong(fakes, monkeypatch):
+    def fails(seed):
+        raise RuntimeError(f"seed {seed} was not solved")
+
+    monkeypatch.setattr(solve, "compiled_s", fails)
+    made = Result("ppo_speed", {})
+    suite.measure_solve(Contest(made, SHORT, lambda _: None))
+    assert [row.status for row in made.measurements] == ["failed", "ok"]
+    assert made.ours_is_wrong
+
+
+def test_it_survives_json(result, tmp_path):
+    save(result, tmp_path / "ppo_training.json")
+    assert load(tmp_path / "ppo_training.json") == result
+
+
+def test_the_readme_gets_every_rate_and_every_target(result):
+    lines = layout.rendered(result)
+    text = "\n".join(lines)
+    assert "steps/s" in text
+    targets = [target for row in result.measurements for target in row.targets]
+    assert targets
+    assert all(target.target in text for target in targets)
+    assert lines[-1] == measured_on(result)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_quick_run_solves_nothing(fakes, monkeypatch, quick):
+    monkeypatch.setattr(suite, "Budget", lambda *_, **__: SHORT)
+    monkeypatch.setattr(suite.libraries, "prepare_like_training", lambda threads: None)
+    made = Result("ppo_speed", {})
+    suite.run(Options(quick=quick, peers=False), made, lambda _: None)
+    expected = set(layout.TITLES) - ({"solve"} if quick else set())
+    assert {row.section for row in made.measurements} == expected
+    assert made.settings["steps_in_a_call"] % 512 == 0
+    assert (made.settings["n_steps"], made.settings["n_envs"]) == (128, 4)

@@ -1,0 +1,26 @@
+"""The loss alone: ours and eager PyTorch's agree with the loop twins, and a wrong one does not."""
+
+from dataclasses import replace
+
+import pytest
+
+from loopless.bench.contender import Call
+from loopless.bench.contest import enter
+from suites.q_learning.losses import CONTENDERS, Losses
+
+
+@pytest.mark.parametrize("contender", CONTENDERS, ids=lambda each: each.name)
+def test_loss_and_errors_are_those_of_the_twins(contender):
+    row = enter(contender, "loss", Losses(32)).row
+    assert (row.status, row.reason) == ("ok", "")
+
+
+@pytest.mark.parametrize("change", [lambda x: [x[0] + 1e-5, x[1]], lambda x: [x[0], -x[1]]])
+def test_a_wrong_loss_is_found_out(change):
+    def prepare(case):
+        call = CONTENDERS[0].prepare(case)
+        assert call.read is not None
+        return Call(call.run, lambda out: change(call.read(out)))
+
+    row = enter(replace(CONTENDERS[0], prepare=prepare), "loss", Losses(32)).row
+    assert row.status == "disagrees"

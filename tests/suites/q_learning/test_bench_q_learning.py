@@ -1,0 +1,69 @@
+"""The suite `q_learning` on updates that take no time, from end to end."""
+
+from dataclasses import replace
+
+import pytest
+
+from loopless.bench.contest import Contest
+from loopless.bench.markdown import measured_on
+from loopless.bench.result import Result, load, save
+from loopless.bench.suites import Options
+from loopless.bench.timing import Budget
+from suites.q_learning import layout, ours, suite, updates
+from suites.q_learning.updates import Update
+
+SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
+MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
+
+
+@pytest.fixture(scope="module")
+def result():
+    made = Result("q_learning", {"threads": 1}, MACHINE)
+    contest, options = Contest(made, SHORT, lambda _: None), Options(peers=False)
+    suite.measure_updates([Update(8, (5,), 1), Update(8, (5,), 2)], options, contest)
+    suite.measure_losses(8, options, contest)
+    kept = suite.proposals.PROPOSALS
+    suite.proposals.PROPOSALS = kept[:3]
+    suite.measure_proposals(Update(8, (5,), 2), contest)
+    suite.proposals.PROPOSALS = kept
+    return made
+
+
+def test_every_section_is_measured_and_ours_is_right(result):
+    assert {row.section for row in result.measurements} == set(layout.TITLES)
+    mine = [row for row in result.measurements if row.role == "ours"]
+    assert {(row.status, row.reason) for row in mine} == {("ok", "")}
+    assert all(row.value for row in mine)
+    assert not result.ours_is_wrong
+
+
+def test_peers_are_left_out_on_request(result):
+    assert "peer" not in {row.role for row in result.measurements if row.section != "proposals"}
+
+
+def test_it_survives_json(result, tmp_path):
+    save(result, tmp_path / "q_learning.json")
+    assert load(tmp_path / "q_learning.json") == result
+
+
+def test_the_readme_has_a_table_a_shape_the_claims_and_every_target(result):
+    lines = layout.rendered(result)
+    assert lines[0] == "| one update, batch 8, [5] | K = 1 | K = 2 |"
+    text = "\n".join(lines)
+    targets = [target for row in result.measurements for target in row.targets]
+    assert targets
+    assert all(target.target in text for target in targets)
+    assert all(row.claim in text for row in result.measurements)
+    assert lines[-1] == measured_on(result)
+
+
+def test_our_wrong_update_makes_the_run_wrong(monkeypatch):
+    def forged(case):
+        call = ours.OURS.prepare(replace(case, rules=replace(case.rules, gamma=0.9)))
+        return replace(call, read=lambda out: replace(call.read(out), rules=case.rules))
+
+    monkeypatch.setattr(updates, "ATTEMPTS", 1)
+    made, contender = Result("q_learning", {}), replace(ours.OURS, prepare=forged)
+    Contest(made, SHORT, lambda _: None).run("update", Update(8, (5,), 1), [contender])
+    assert made.ours_is_wrong
+    assert "parameters differ" in made.measurements[0].reason
