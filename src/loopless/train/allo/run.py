@@ -159,7 +159,7 @@ class Run(run.Run):
         means = np.atleast_1d(last["similarity_mean"])
         return f"Mean similarity {', '.join(f'{value:.4f}' for value in means)}."
 
-    def agent(self, number: int) -> str:
+    def agent_name(self, number: int) -> str:
         seed, which = divmod(number, len(self.config.barrier))
         barrier = (
             f", barrier {self.config.barrier[which]:g}" if len(self.config.barrier) > 1 else ""
