@@ -1,4 +1,4 @@
-"""AvataRL over a short vocabulary, tile by tile: what the loop says, whatever the rows hold."""
+"""AvataRL over many positions of a short vocabulary, in blocks: the loop's answer on every road."""
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,11 @@ from jax import export
 from support.avatarl import ROADS, VARIANTS, assert_same, positions, twin
 from support.backends import JAX, TORCH
 
-from loopless.compiled import tiles as numba_tiles
-from loopless.kernels.avatarl import whole as avatarl_whole
-from loopless.kernels.avatarl import xla as avatarl_jax
+from loopless.compiled import logits
+from loopless.kernels.avatarl import compiled, xla
 from loopless.kernels.avatarl.loss import avatarl_loss
 
-K, SIZE, COUNT = 3, 20, 150  # more than a tile, and no whole number of tiles
+K, SIZE, COUNT = 3, 20, 150  # more than one block, and no whole number of blocks
 NATIVE = {name: ROADS[name] for name in ("numpy", "torch", "jax")}
 every_road = pytest.mark.parametrize("road", NATIVE.values(), ids=NATIVE)
 
@@ -23,9 +22,10 @@ def batch(seed=0, **changes):
     return positions((COUNT,), SIZE, seed) | changes
 
 
-def test_these_cases_are_tiled():
-    assert SIZE <= avatarl_whole.SHORT
-    assert avatarl_whole.MANY < numba_tiles.LANES < COUNT < 2 * numba_tiles.LANES
+def test_these_cases_take_several_blocks_of_short_rows():
+    assert SIZE <= logits.SHORT
+    assert compiled.LANES < COUNT < 2 * compiled.LANES
+    assert compiled.CACHED // SIZE >= compiled.LANES
 
 
 @every_road
@@ -150,14 +150,13 @@ class TestInsideJax:
     def test_no_python_and_no_array_of_the_logits_size(self):
         z, c, y = JAX.arguments(batch(12)).values()
         compiled = jax.jit(jax.grad(loss_of)).lower(z, c, y).compile()
-        assert compiled.as_text().count("loopless_avatarl_tiles_float64") == 1
+        assert compiled.as_text().count("loopless_avatarl_float64") == 1
         assert "callback" not in compiled.as_text()
         few = 20 * COUNT * 8  # some numbers of each position
         assert compiled.memory_analysis().temp_size_in_bytes < few
 
-    @pytest.mark.parametrize("count", [40, 70])  # one on each road
-    def test_vmap_is_the_call_of_each(self, count):
-        data = positions((3, count), SIZE, 13)
+    def test_vmap_is_the_call_of_each(self):
+        data = positions((3, 60), SIZE, 13)
         found = jax.jit(jax.vmap(jax.grad(loss_of)))(*JAX.arguments(data).values())
         for i in range(3):
             want = twin({name: x[i] for name, x in data.items()}, top_k=K)
@@ -188,7 +187,7 @@ class TestInsideJax:
         for platform in ("cuda", "tpu"):
             program = export.export(jax.jit(jax.grad(loss_of)), platforms=[platform])(z, c, y)
             assert "custom_call @loopless" not in program.mlir_module()
-        check = export.DisabledSafetyCheck.custom_call("loopless_avatarl_tiles_float64")
+        check = export.DisabledSafetyCheck.custom_call("loopless_avatarl_float64")
         program = export.export(jax.jit(jax.grad(loss_of)), disabled_checks=[check])(z, c, y)
         assert "custom_call @loopless" in program.mlir_module()
         np.testing.assert_array_equal(program.call(z, c, y), jax.grad(loss_of)(z, c, y))
@@ -197,7 +196,7 @@ class TestInsideJax:
         z, c, y = JAX.arguments(positions((COUNT, 1), SIZE, 19)).values()
         ours = str(jax.make_jaxpr(loss_of)(z, c, y))
         monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-        monkeypatch.setattr(avatarl_jax, "_is_here", None)
+        monkeypatch.setattr(xla, "_is_available", None)
         z, c, y = z[1:], c[1:], y[1:]  # of another shape, for which nothing is traced yet
         theirs = str(jax.make_jaxpr(loss_of)(z, c, y))
         assert "ffi_call" in ours

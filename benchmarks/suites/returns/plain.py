@@ -1,20 +1,20 @@
-"""What the founding notes proposed, in PyTorch on [T, B], and the loop that they complained of.
+"""GAE written plainly in PyTorch on [T, B]: the loop that was replaced, and what was proposed.
 
-a_t = γλ where the episode goes on, else 0     b_t = r_t + γ V(s'_t) − V(s_t)     A_t = a_t A_{t+1} + b_t
-"""  # noqa: E501
+a_t = γλ where the episode goes on, else 0      b_t = r_t + γ V(s'_t) − V(s_t)
+A_t = a_t A_{t+1} + b_t
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-from loopless.bench.contender import Call, Contender
-from suites.returns.ours import TOLERANCE, as_numpy
-from suites.returns.rollout import Rollout
+from loopless.bench.contest import Call, Contender
+from suites.returns.rollouts import TOLERANCE, Rollout, as_numpy
 
 
 def env_step_loop(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """One environment and one step at a time, about a dozen scalar tensor operations each."""
+    """Take one environment and one step at a time, about a dozen scalar operations each."""
     import torch
 
     steps, envs = rewards.shape
@@ -33,7 +33,7 @@ def env_step_loop(rewards, values, next_values, terminated, truncated, *, gamma,
 
 
 def as_ticketed(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """The ticket's text: ends are terminal, and the last row bootstraps from its own value."""
+    """Do as the ticket said: ends are terminal, the last row bootstraps from its own value."""
     import torch
 
     going_on = 1.0 - (terminated | truncated).to(rewards.dtype)
@@ -58,7 +58,7 @@ def _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_):
 
 
 def time_loop(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """A loop over T, all environments at once, with the ends done right. Differentiable."""
+    """Loop over T, all environments at once, with the ends done right. Differentiable."""
     import torch
 
     a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
@@ -70,7 +70,7 @@ def time_loop(rewards, values, next_values, terminated, truncated, *, gamma, lam
 
 
 def doubling(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Hillis and Steele: ⌈log₂ T⌉ passes over all rows, each composing maps twice as long."""
+    """Make ⌈log₂ T⌉ passes over all steps, each composing maps twice as long (Hillis, Steele)."""
     a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
     reach = 1
     while reach < len(b):
@@ -82,7 +82,7 @@ def doubling(rewards, values, next_values, terminated, truncated, *, gamma, lamb
 
 
 def exp_cumsum(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """A_t = Σ_{s≥t} P_s b_s / P_t with P_t = exp Σ_{k<t} log a_k, and log 0 clamped at 1e-38."""
+    """Sum A_t = Σ_{s≥t} P_s b_s / P_t with P_t = exp Σ_{k<t} log a_k, log 0 clamped at 1e-38."""
     a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
     logs = a.clamp_min(1e-38).log()
     before = logs.cumsum(0) - logs
@@ -102,54 +102,29 @@ def in_torch(function: Callable) -> Callable[[Rollout], Call]:
 
 
 def exact_until(gamma: float, lambda_: float, largest: float = 3.4e38) -> int:
-    """The T from which exp-cumsum overflows float32 without a single end."""
+    """Return the T from which exp-cumsum overflows float32 without a single end."""
     return int(math.log(largest) / -math.log(gamma * lambda_))
 
 
-ENV_STEP_LOOP = Contender(
-    "env × step loop in PyTorch",
-    "torch",
-    "reference",
-    in_torch(env_step_loop),
-    TOLERANCE,
-    note="a dozen scalar tensor operations per step",
-    largest=40_000,
-)
+def _proposal(name: str, function: Callable, claim: str, note: str = "") -> Contender:
+    prepare = in_torch(function)
+    return Contender(f"proposed: {name}", "torch", "proposal", prepare, TOLERANCE, note, claim)
 
+
+ENV_STEP_LOOP = Contender(
+    "env × step loop in PyTorch", "torch", "reference", in_torch(env_step_loop), TOLERANCE,
+    note="a dozen scalar tensor operations per step", largest=40_000,
+)  # fmt: skip
 PROPOSALS = (
-    Contender(
-        "proposed: loop over T, as ticketed",
-        "torch",
-        "proposal",
-        in_torch(as_ticketed),
-        TOLERANCE,
-        claim="replaces the env × step loop, same answers",
-        note="truncation taken for termination, last row bootstraps from its own value",
+    _proposal(
+        "loop over T, as ticketed", as_ticketed, "replaces the env × step loop, same answers",
+        "truncation taken for termination, last row bootstraps from its own value",
     ),
-    Contender(
-        "proposed: loop over T, ends right",
-        "torch",
-        "proposal",
-        in_torch(time_loop),
-        TOLERANCE,
-        claim="T tensor operations instead of T × B × 12",
-    ),
-    Contender(
-        "proposed: Hillis–Steele doubling",
-        "torch",
-        "proposal",
-        in_torch(doubling),
-        TOLERANCE,
-        claim="log₂ T passes: the real parallelism",
-    ),
-    Contender(
-        "proposed: exp-cumsum",
-        "torch",
-        "proposal",
-        in_torch(exp_cumsum),
-        TOLERANCE,
-        claim="no loop at all: one cumsum, same answers",
-        note="answers go wrong after a few ends, and without any from T ≈ "
+    _proposal("loop over T, ends right", time_loop, "T tensor operations instead of T × B × 12"),
+    _proposal("Hillis–Steele doubling", doubling, "log₂ T passes: the real parallelism"),
+    _proposal(
+        "exp-cumsum", exp_cumsum, "no loop at all: one cumsum, same answers",
+        "answers go wrong after a few ends, and without any from T ≈ "
         f"{exact_until(0.99, 0.95):,} in float32",
     ),
-)
+)  # fmt: skip

@@ -10,8 +10,8 @@ import time
 import pytest
 from rich.console import Console
 
-from loopless.bench import board
-from loopless.bench.children import Part, run_all
+from loopless.runs.progress import parts as progress
+from loopless.runs.progress.parts import Part, run_all
 
 WAITS = "import time, sys; print('waiting', file=sys.stderr, flush=True); time.sleep(60)"
 SAVES = f"""
@@ -38,7 +38,7 @@ def interrupt_when_waiting(times):
 
     def show(parts):
         running = [one for one in parts if one.state == "running"]
-        if running and running[0].said == "waiting" and len(sent) < times:
+        if running and running[0].message == "waiting" and len(sent) < times:
             sent.append(1)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -54,7 +54,7 @@ def test_each_part_ends_by_itself(tmp_path):
         part("expected", "raise SystemExit(1)", good=(1,)),
     ]
     assert run(parts, tmp_path)
-    states = {one.name: (one.state, one.said) for one in parts}
+    states = {one.name: (one.state, one.message) for one in parts}
     assert states == {
         "good": ("done", "fine"),
         "bad": ("failed", "it is broken"),
@@ -63,7 +63,7 @@ def test_each_part_ends_by_itself(tmp_path):
         "expected": ("done", "fine"),
     }
     assert sorted((tmp_path / "good.log").read_text().split()) == ["err", "out"]
-    assert board.finished(parts, whole=True) == 1
+    assert progress.exit_code(parts, whole=True) == 1
 
 
 def test_a_part_of_which_nothing_came_has_failed(tmp_path):
@@ -72,15 +72,15 @@ def test_a_part_of_which_nothing_came_has_failed(tmp_path):
 
     parts = [part("good", "")]
     run(parts, tmp_path, conclude)
-    assert (parts[0].state, parts[0].said) == ("failed", "there is no result")
+    assert (parts[0].state, parts[0].message) == ("failed", "there is no result")
 
 
 def test_control_c_lets_the_child_save_and_leaves_out_the_rest(tmp_path):
     parts = [part("first", SAVES), part("second", "")]
     assert not run(parts, tmp_path, show=interrupt_when_waiting(1))
     assert [(one.state, one.code) for one in parts] == [("interrupted", 75), ("left out", None)]
-    assert parts[0].said == "saved"
-    assert board.finished(parts, whole=False) == 130
+    assert parts[0].message == "saved"
+    assert progress.exit_code(parts, whole=False) == 130
 
 
 def test_the_third_control_c_ends_a_child_that_does_not_listen(tmp_path):
@@ -110,9 +110,9 @@ def test_the_board_tells_of_every_turn(tmp_path, terminal):
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=80)
     parts = [part("the [first]", ""), part("second", "raise SystemExit('broken')")]
-    with board.board(parts, console) as show:
+    with progress.board(parts, console) as show:
         run(parts, tmp_path, show=show)
-    board.final(parts, console)
+    progress.show_outcome(parts, console)
     for said in ("the [first]", "fine", "second", "broken", "second.log"):
         assert said in out.getvalue()
 

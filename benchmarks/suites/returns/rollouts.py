@@ -1,8 +1,4 @@
-"""The case of this suite: a random rollout, and the answers that contenders have to give.
-
-Imports NumPy, and the reference loop for the truth. Tests:
-`tests/suites/returns/test_bench_gae_contenders.py`.
-"""
+"""The case of this suite: a random rollout, and the answers that contenders have to give."""
 
 from __future__ import annotations
 
@@ -13,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender, Verdict
+from loopless.bench.contest import Call, Contender, Verdict
 
 Shape = tuple[int, int]
 Answers = tuple[np.ndarray, np.ndarray]
+TOLERANCE = 2e-5  # float32 on data of unit scale
 
 
 @dataclass(frozen=True)
@@ -64,12 +61,12 @@ class Rollout:
         return right_answers(self)
 
     def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
-        """Whether both answers are within the contender's tolerance of the truth."""
+        """Check that both answers are within the contender's tolerance of the truth."""
         assert call.read is not None
         return within(contender.tolerance, largest_error(call.read(output), self.right), "answers")
 
     def folded_rewards(self) -> np.ndarray:
-        """Rewards with γ V(s') added where truncated: for peers that know only `done`."""
+        """Return rewards with γ V(s') added where truncated: for peers that know only `done`."""
         return np.where(self.truncated, self.rewards + self.gamma * self.next_values, self.rewards)
 
 
@@ -77,16 +74,22 @@ def label(shape: Shape) -> str:
     return f"{shape[0]}×{shape[1]}"
 
 
+def as_numpy(output: tuple) -> Answers:
+    """Read advantages and returns of any library."""
+    advantages, returns = output
+    return np.asarray(advantages), np.asarray(returns)
+
+
 def random_rollout(steps: int, envs: int, *, seed: int = 0, end_rate: float = 0.01) -> Rollout:
-    """A rollout in which `end_rate` of the steps terminate, and as many truncate.
+    """Return a rollout in which `end_rate` of the steps terminate, and as many truncate.
 
     The successor's value is the next row's, but at an end and in the last row a fresh one.
     """
     generator = np.random.default_rng(seed)
     shape = (steps, envs)
-    rewards = generator.standard_normal(shape, dtype=np.float32)
-    values = generator.standard_normal(shape, dtype=np.float32)
-    next_values = generator.standard_normal(shape, dtype=np.float32)
+    rewards, values, next_values = (
+        generator.standard_normal(shape, dtype=np.float32) for _ in range(3)
+    )
     ends = generator.random(shape, dtype=np.float32)
     terminated = ends < end_rate
     truncated = ~terminated & (ends < 2 * end_rate)
@@ -96,7 +99,7 @@ def random_rollout(steps: int, envs: int, *, seed: int = 0, end_rate: float = 0.
 
 
 def right_answers(rollout: Rollout, *, checked_steps: int = 20_000) -> Answers:
-    """Float64 advantages and returns of all columns, some of them proved by the reference loop.
+    """Return float64 advantages and returns, some columns of them proved by the reference loop.
 
     The loop itself would take minutes at the largest shape. Columns do not touch each other, so it
     is run on as many of them as make `checked_steps`.
@@ -125,9 +128,9 @@ def _prove_by_the_loop(rollout: Rollout, answers: Answers, count: int) -> None:
         raise RuntimeError(f"bench: the reference loop is {error:g} away from the bench's truth.")
 
 
-def largest_error(found: tuple, right: tuple) -> float:
-    """max |found − right| over both answers; NaN if any of them is."""
-    pairs = zip(found, right, strict=True)
+def largest_error(answers: tuple, right: tuple) -> float:
+    """Return max |answer − right| over all arrays; NaN if any of them has one."""
+    pairs = zip(answers, right, strict=True)
     errors = [np.max(np.abs(np.asarray(x, np.float64) - y)) for x, y in pairs]
     return float(np.max(errors))
 
