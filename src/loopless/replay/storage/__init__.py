@@ -1,1 +1,1 @@
-"""Where a buffer's data lies: in memory, in memory-mapped files, or in one saved file."""
+"""Where a buffer's data lie: in memory, in memory-mapped files with a journal, in one saved file."""
