@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EXTRAS := torch,jax,train,box2d,tensorboard,text,docs,peers,dev
 
-.PHONY: setup demo test lint bench docs clean help
+.PHONY: setup demo check test lint bench docs clean help
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -30,10 +30,13 @@ lint: setup ## format, lint, types
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright
 
-test: export OMP_NUM_THREADS = 1
-test: export OPENBLAS_NUM_THREADS = 1
-test: lint ## lint, then all tests
-	@$(BIN)/python -m pytest --numprocesses auto
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+check: lint ## lint, types and the quick tests: under two minutes, for every commit
+	@$(PYTEST) -m "not slow"
+
+test: lint ## lint, types and all tests, as CI runs them: under eight minutes
+	@$(PYTEST)
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: setup ## the documentation, into site/

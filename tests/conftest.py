@@ -1,10 +1,12 @@
 """Settings that must stand before the libraries are imported, and hypothesis' profile."""
 
 import os
+import shutil
 import signal
+import tempfile
 
-# A shell without job control starts what runs in the background with Ctrl-C ignored, and children
-# inherit that: those that a test interrupts would never end.
+# A shell without job control starts background processes with Ctrl-C ignored, and their children
+# inherit that: a child that a test interrupts would never end.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -16,7 +18,14 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # no GPU is needed to run the Tr
 # Tests run in several processes side by side; each library alone would take every core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hypothesis import HealthCheck, settings
+# One cache of compiled XLA programs for all workers of this run and for the processes that tests
+# start. It is empty at the start and removed at the end: the workers inherit the variable.
+programs = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp("-programs")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", programs or "")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile(
     "loopless",
@@ -26,3 +35,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("loopless")
+
+
+def pytest_unconfigure():
+    if programs is not None:
+        shutil.rmtree(programs, ignore_errors=True)

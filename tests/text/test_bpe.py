@@ -42,12 +42,12 @@ def test_a_saved_tokenizer_is_the_same(tmp_path):
 
 
 def test_long_texts_go_in_pieces_that_end_with_a_line(monkeypatch):
-    monkeypatch.setattr(bpe, "_LONGEST", 50)
-    pieces = list(bpe._cut([TEXT]))
+    monkeypatch.setattr(bpe, "_LONGEST_PART", 50)
+    pieces = list(bpe._cut_into_parts([TEXT]))
     assert "".join(pieces) == TEXT
     assert all(piece.endswith("\n") for piece in pieces)
     assert max(map(len, pieces)) <= 50 + 30
-    assert "".join(bpe._cut(["x" * 120, ""])) == "x" * 120
+    assert "".join(bpe._cut_into_parts(["x" * 120, ""])) == "x" * 120
     assert MADE.decode(MADE.encode(TEXT)) == TEXT
 
 

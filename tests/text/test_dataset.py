@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from loopless.text import tokenizer
-from loopless.text.dataset import flat_dataset, open_dataset, prepare
+from loopless.text.dataset import open_dataset, open_token_files, read_dataset, save_dataset
+
+
+def prepare(folder, text, **options):
+    """Read a corpus, write it as tokens, and open what was written."""
+    save_dataset(read_dataset(text, **options), folder)
+    return open_dataset(folder)
 
 
 @pytest.fixture
@@ -54,13 +60,13 @@ def test_the_tokenizer_never_sees_the_validation_text(tmp_path):
 def test_a_folder_that_was_not_finished_is_refused(tmp_path, folder):
     prepare(tmp_path / "data", folder)
     (tmp_path / "data" / "dataset.json").unlink()
-    with pytest.raises(FileNotFoundError, match="holds no whole dataset"):
+    with pytest.raises(FileNotFoundError, match="does not hold a complete dataset"):
         open_dataset(tmp_path / "data")
 
 
 def test_unknown_tokenizers_are_refused_before_anything_is_read(tmp_path):
     with pytest.raises(ValueError, match="tokenizer='word' is unknown"):
-        prepare(tmp_path / "data", tmp_path / "nothing", tokenizer="word")
+        read_dataset(tmp_path / "nothing", tokenizer="word")
 
 
 # --- flat files ----------------------------------------------------------------------------------
@@ -74,21 +80,21 @@ def flat(tmp_path):
 
 
 def test_flat_files_are_a_dataset_without_a_tokenizer(flat):
-    made = flat_dataset(flat / "train.bin", flat / "val.bin", vocabulary=50257)
+    made = open_token_files(flat / "train.bin", flat / "val.bin", vocabulary=50257)
     assert (len(made.train), len(made.validation), made.tokenizer) == (100, 7, None)
 
 
 def test_without_a_validation_file_the_end_is_held_out(flat):
-    made = flat_dataset(flat / "train.bin", vocabulary=100, share=0.25)
+    made = open_token_files(flat / "train.bin", vocabulary=100, share=0.25)
     assert made.train.tolist() == list(range(75))
     assert made.validation.tolist() == list(range(75, 100))
 
 
 def test_a_tokenizer_of_another_vocabulary_is_refused(flat):
     tokenizer.save(tokenizer.ByteTokenizer(), flat / "t.json")
-    made = flat_dataset(flat / "train.bin", vocabulary=257, tokenizer=flat / "t.json")
+    made = open_token_files(flat / "train.bin", vocabulary=257, tokenizer_file=flat / "t.json")
     assert made.tokenizer.kind == "byte"
-    with pytest.raises(ValueError, match="has 257 ids, and the vocabulary is said to have 100"):
-        flat_dataset(flat / "train.bin", vocabulary=100, tokenizer=flat / "t.json")
+    with pytest.raises(ValueError, match=r"has 257 ids, but .*train\.bin has 100"):
+        open_token_files(flat / "train.bin", vocabulary=100, tokenizer_file=flat / "t.json")
     with pytest.raises(ValueError, match="between 0 and 1"):
-        flat_dataset(flat / "train.bin", vocabulary=100, share=1.5)
+        open_token_files(flat / "train.bin", vocabulary=100, share=1.5)

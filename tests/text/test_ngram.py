@@ -64,5 +64,5 @@ def test_all_that_is_wrong_is_said_at_once():
         NgramModel(np.array([0, 7, 1]), 5, order=30, alpha=0)
     for part in ("order 30 over 5 tokens", "received 0 and 1.0", "n ≥ 30; received shape (3,)"):
         assert part in str(error.value)
-    with pytest.raises(ValueError, match="tokens go from 0 to 7, and the vocabulary from 0 to 4"):
+    with pytest.raises(ValueError, match="tokens go from 0 to 7, but the vocabulary from 0 to 4"):
         NgramModel(np.array([0, 7, 1]), 5)

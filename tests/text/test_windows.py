@@ -6,21 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopless.reference import text as loops
-from loopless.text.windows import ORDERS, Windows, bits, shuffled
+from loopless.text.windows import ORDERS, Windows, random_bits, shuffle
 
 TOKENS = np.arange(1000, dtype=np.uint16)
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
 def test_shuffling_permutes(count, key):
-    got = shuffled(np.arange(count, dtype=np.uint64), count, np.full(count, key, np.uint64))
+    got = shuffle(np.arange(count, dtype=np.uint64), count, np.full(count, key, np.uint64))
     assert sorted(got.tolist()) == list(range(count))
 
 
 @given(st.integers(1, 2**40), st.integers(0, 2**64 - 1), st.data())
 def test_a_place_is_that_of_the_loop(count, key, data):
     place = data.draw(st.integers(0, count - 1))
-    got = shuffled(np.array([place], np.uint64), count, np.array([key], np.uint64))
+    got = shuffle(np.array([place], np.uint64), count, np.array([key], np.uint64))
     assert got.tolist() == [loops.shuffled_place(place, count, key)]
 
 
@@ -76,8 +76,8 @@ def test_random_windows_begin_anywhere_equally_often():
 @pytest.mark.parametrize("count", [7, 12, 60])
 def test_over_many_epochs_every_window_is_everywhere_equally_often(count):
     epochs = 4000
-    keys = np.repeat(bits(9, np.arange(epochs, dtype=np.uint64)), count)
-    got = shuffled(np.tile(np.arange(count, dtype=np.uint64), epochs), count, keys)
+    keys = np.repeat(random_bits(9, np.arange(epochs, dtype=np.uint64)), count)
+    got = shuffle(np.tile(np.arange(count, dtype=np.uint64), epochs), count, keys)
     got = got.reshape(epochs, count)
     for place in (0, count // 2, count - 1):
         counts = np.bincount(got[:, place].astype(int), minlength=count)
@@ -97,7 +97,7 @@ def test_validation_windows_are_spread_and_always_the_same():
 
 
 def test_all_that_is_wrong_is_said_at_once():
-    with pytest.raises(ValueError, match=r"order='sorted' is unknown.*block is an integer"):
+    with pytest.raises(ValueError, match=r"order='sorted' is unknown.*block must be an integer"):
         Windows(TOKENS, 0, order="sorted")
     with pytest.raises(ValueError, match="received float64 of shape"):
         Windows(np.zeros(9), 3)

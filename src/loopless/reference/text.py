@@ -1,7 +1,4 @@
-"""The twins of this folder's vectorised functions: one token, one draw, one run at a time.
-
-Imports the standard library only. Compared in `tests/text/`.
-"""
+"""Loop twins of the vectorized functions in `text/`: one token, one draw, one run at a time."""
 
 import math
 from collections import Counter
@@ -11,12 +8,12 @@ _WORD = (1 << 64) - 1
 
 
 def encode_characters(text: str, characters: str) -> list[int]:
-    """Ids by characters: place in the list counted from 1, or 0 for one that is not in it."""
+    """Return one id per character: its place in the list counted from 1, or 0 if not listed."""
     return [characters.index(c) + 1 if c in characters else 0 for c in text]
 
 
 def random_bits(key: int, counter: int) -> int:
-    """Draw number `counter` of the generator `key`: splitmix64 (Steele et al. 2014)."""
+    """Return draw number `counter` of the generator `key`, by splitmix64 (Steele et al. 2014)."""
     z = (key + (counter + 1) * 0x9E3779B97F4A7C15) & _WORD
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
@@ -24,7 +21,7 @@ def random_bits(key: int, counter: int) -> int:
 
 
 def shuffled_place(place: int, count: int, key: int, rounds: int = 4) -> int:
-    """Where `place` of range(count) goes in the permutation that `key` names."""
+    """Return element `place` of the permutation of range(count) that `key` selects."""
     columns = math.isqrt(count - 1) + 1
     rows = math.ceil(count / columns)
     while True:
@@ -42,7 +39,7 @@ def shuffled_place(place: int, count: int, key: int, rounds: int = 4) -> int:
 def window_starts(
     tokens: int, block: int, seed: int, order: str, step: int, batch: int
 ) -> list[int]:
-    """Where the windows of one step begin."""
+    """Return where the windows of one step start."""
     starts = []
     count = (tokens - 1) // block
     for draw in range(step * batch, (step + 1) * batch):
@@ -58,16 +55,16 @@ def ngram_log_probability(
     tokens: Sequence[int], vocabulary: int, context: Sequence[int], token: int,
     *, order: int = 3, alpha: float = 16.0, delta: float = 1.0,
 ) -> float:  # fmt: skip
-    """log p(token | the last order − 1 of `context`), from counts in `tokens`."""
+    """Return log p(token | the last order − 1 tokens of `context`), from counts in `tokens`."""
     p = (Counter(tokens)[token] + delta) / (len(tokens) + delta * vocabulary)
     for length in range(2, order + 1):
-        given = tuple(context[len(context) - length + 1 :])
-        if len(given) < length - 1 or len(context) < length - 1:
+        if len(context) < length - 1:
             break
-        followed, together = 0, 0
+        history = tuple(context[len(context) - length + 1 :])
+        history_count, run_count = 0, 0
         for i in range(len(tokens) - length + 1):
-            if tuple(tokens[i : i + length - 1]) == given:
-                followed += 1
-                together += tokens[i + length - 1] == token
-        p = (together + alpha * p) / (followed + alpha)
+            if tuple(tokens[i : i + length - 1]) == history:
+                history_count += 1
+                run_count += tokens[i + length - 1] == token
+        p = (run_count + alpha * p) / (history_count + alpha)
     return math.log(p)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from loopless import process
 from loopless.refusals import refuse
 from loopless.replay.fields import Field, dtype_name
-from loopless.replay.storage import memory
 
 
 def convert_all(
@@ -178,7 +178,7 @@ class NumPyLibrary:
             return value.astype(dtype, copy=False)
 
     def free_bytes(self) -> int | None:
-        return memory.free_memory_bytes()
+        return process.free_memory_bytes()
 
 
 class TorchLibrary:
@@ -236,7 +236,7 @@ class TorchLibrary:
     def free_bytes(self) -> int | None:
         if self.device.type == "cuda":
             return self.torch.cuda.mem_get_info(self.device)[0]
-        return memory.free_memory_bytes() if self.device.type == "cpu" else None
+        return process.free_memory_bytes() if self.device.type == "cpu" else None
 
 
 NUMPY = NumPyLibrary()

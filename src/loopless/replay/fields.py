@@ -81,9 +81,7 @@ def flatten(where: str, tree: Mapping[str, Any], prefix: str = "") -> dict[str, 
     flat = {}
     for name, value in tree.items():
         if "/" in name:
-            raise ValueError(
-                f'{where}: the name {prefix}{name} contains "/". Nest dicts instead.'
-            )
+            raise ValueError(f'{where}: the name {prefix}{name} contains "/". Nest dicts instead.')
         if isinstance(value, Mapping):
             flat |= flatten(where, value, f"{prefix}{name}/")
         else:

@@ -1,1 +1,1 @@
-"""Text as token ids: corpora, tokenizers, files of tokens, windows of them, and a baseline."""
+"""Text as token ids: reading a corpus, tokenizing it, token files, training windows, a baseline."""

@@ -1,8 +1,8 @@
 """Byte-pair encoding (Sennrich et al. 2016) over bytes, trained on the spot by `tokenizers`.
 
-The library is needed to train and to encode; pieces, and so decoding, come from its JSON. Text is
-cut into words as GPT-2 cuts it. The end of a document is an id of ours behind the library's, so
-that no text can spell it. Imports `tokenizers` when used. Tests: `tests/text/test_bpe.py`.
+That library is needed to train and to encode; decoding only needs its JSON. Text is cut into words
+as GPT-2 cuts it. The id of the end of a document comes after the library's ids, so that no text
+can contain it.
 """
 
 import json
@@ -14,14 +14,14 @@ import numpy as np
 from loopless.text.tokenizer import Tokenizer
 from loopless.text.tokens import dtype_for
 
-_LONGEST = 1 << 17  # characters in one piece of a text; pieces are encoded side by side
+DEFAULT_VOCABULARY = 1024
+_LONGEST_PART = 1 << 17  # characters; the library encodes several parts of a text in parallel
 
 
 class BPETokenizer(Tokenizer):
-    """Learnt pieces of one or more bytes, and `end`.
+    """Learned pieces of one or more bytes, and `end`.
 
-    Every text comes back as it was, but for lone surrogates (no text has them), which come back
-    as "?".
+    Every text decodes to itself, except for lone surrogates, which come back as "?".
     """
 
     kind = "bpe"
@@ -30,21 +30,22 @@ class BPETokenizer(Tokenizer):
         vocabulary = tokenizer["model"]["vocab"]
         if sorted(vocabulary.values()) != list(range(len(vocabulary))):
             raise ValueError("its ids have gaps")
-        byte = _bytes_of_letters()
+        letters = _bytes_by_letter()
         words = sorted(vocabulary, key=vocabulary.__getitem__)
-        self.pieces = [bytes(byte[letter] for letter in word) for word in words] + [b""]
+        self.pieces = [bytes(letters[letter] for letter in word) for word in words] + [b""]
         self._tokenizer = tokenizer
-        self._library: Any = None
+        self._encoder: Any = None
 
     @classmethod
-    def train(cls, texts: Sequence[str], vocabulary: int) -> "BPETokenizer":
-        """Pairs of the most frequent pieces joined until there are `vocabulary` ids."""
+    def train(cls, texts: Sequence[str], vocabulary: int | None = None) -> "BPETokenizer":
+        """Join the most frequent pairs of pieces until there are `vocabulary` ids."""
+        vocabulary = vocabulary or DEFAULT_VOCABULARY
         if vocabulary < 257:
             raise ValueError(
-                f"tokenizer: a bpe vocabulary holds 256 bytes and the end of a document at least; "
-                f"received {vocabulary}. Use 257 or more."
+                f"tokenizer: a bpe vocabulary needs at least 257 ids: 256 bytes and the end of a "
+                f"document; received {vocabulary}. Use 257 or more."
             )
-        library = _library()
+        library = _import_library()
         model = library.Tokenizer(library.models.BPE())
         model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         model.decoder = library.decoders.ByteLevel()
@@ -53,50 +54,48 @@ class BPETokenizer(Tokenizer):
             initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        model.train_from_iterator(_cut(texts), trainer)
+        model.train_from_iterator(_cut_into_parts(texts), trainer)
         return cls(json.loads(model.to_str()))
 
     def encode(self, text: str) -> np.ndarray:
-        if self._library is None:
-            self._library = _library().Tokenizer.from_str(json.dumps(self._tokenizer))
-        found = self._library.encode_batch_fast(list(_cut([text])))
+        if self._encoder is None:
+            self._encoder = _import_library().Tokenizer.from_str(json.dumps(self._tokenizer))
+        parts = self._encoder.encode_batch_fast(list(_cut_into_parts([text])))
         dtype = dtype_for(self.vocabulary)
-        return np.concatenate([np.array(piece.ids, dtype) for piece in found])
+        return np.concatenate([np.array(part.ids, dtype) for part in parts])
 
     def settings(self) -> dict[str, Any]:
         return {"tokenizer": self._tokenizer}
 
 
-def _cut(texts: Sequence[str]) -> Iterator[str]:
-    """Each text, in pieces that end with a line where it is very long."""
+def _cut_into_parts(texts: Sequence[str]) -> Iterator[str]:
+    """Yield each text; a very long one in parts that end with a line."""
     for text in texts:
-        text = text.encode("utf-8", "replace").decode() if _has_surrogates(text) else text
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # lone surrogates
+            text = text.encode("utf-8", "replace").decode()
         start = 0
-        while len(text) - start > _LONGEST:
-            stop = text.find("\n", start + _LONGEST) + 1 or len(text)
+        while len(text) - start > _LONGEST_PART:
+            stop = text.find("\n", start + _LONGEST_PART) + 1 or len(text)
             yield text[start:stop]
             start = stop
         yield text[start:]
 
 
-def _has_surrogates(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+def _bytes_by_letter() -> dict[str, int]:
+    """Return which byte each letter of the library's files stands for.
 
-
-def _bytes_of_letters() -> dict[str, int]:
-    """The byte for which each letter stands in the library's files: itself, if it can be seen."""
-    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {
+    A visible byte is written as itself, any other as a letter from 256 on.
+    """
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {
         chr(256 + i): byte for i, byte in enumerate(others)
     }
 
 
-def _library():
+def _import_library():
     try:
         import tokenizers
     except ImportError:

@@ -1,11 +1,10 @@
-"""The model to beat: counts of short runs of tokens, no network.
+"""The baseline to beat: an n-gram model, which counts short runs of tokens and needs no network.
 
     p_1(c)     = (n(c) + δ) / (n + δ V)
     p_k(c | h) = (n(hc) + α p_{k−1}(c | h')) / (n(h) + α)       h' is h without its first token
 
-Each order leans on the one below it as if that had been seen α times (MacKay and Peto 1995), so
-probabilities sum to one and none is zero. Imports NumPy. Loop twin: `loops.ngram_log_probability`.
-Tests: `tests/text/test_ngram.py`.
+Each order uses the one below it as if its counts had been observed α times (MacKay and Peto 1995),
+so probabilities sum to one and none is zero. Loop twin: `reference.text.ngram_log_probability`.
 """
 
 from typing import NamedTuple
@@ -14,18 +13,18 @@ import numpy as np
 
 
 class _Counts(NamedTuple):
-    """How often each run of some length occurred; runs as numbers in base V, in order."""
+    """How often each run of some length occurred. Runs are numbers in base V, sorted."""
 
     runs: np.ndarray
-    times: np.ndarray
+    counts: np.ndarray
 
     def of(self, runs: np.ndarray) -> np.ndarray:
-        at = np.minimum(np.searchsorted(self.runs, runs), len(self.runs) - 1)
-        return np.where(self.runs[at] == runs, self.times[at], 0)
+        places = np.minimum(np.searchsorted(self.runs, runs), len(self.runs) - 1)
+        return np.where(self.runs[places] == runs, self.counts[places], 0)
 
 
 class NgramModel:
-    """Probabilities of the next token given the last `order` − 1: a trigram model by default."""
+    """Probabilities of the next token given the last `order` − 1; a trigram model by default."""
 
     def __init__(
         self, tokens, vocabulary: int, *, order: int = 3, alpha: float = 16.0, delta: float = 1.0
@@ -34,55 +33,55 @@ class NgramModel:
         problems = []
         if order < 1 or vocabulary < 1 or vocabulary**order >= 1 << 62:
             problems.append(
-                f"order {order} over {vocabulary} tokens: both are from 1 up, and there are at "
-                f"most 2⁶² runs"
+                f"order {order} over {vocabulary} tokens: both must be at least 1, with fewer than "
+                f"2⁶² possible runs"
             )
         if not (alpha > 0 and delta > 0):
-            problems.append(f"alpha and delta are more than 0; received {alpha} and {delta}")
+            problems.append(f"alpha and delta must be above 0; received {alpha} and {delta}")
         if tokens.ndim != 1 or len(tokens) < order:
-            problems.append(f"tokens [n] with n ≥ {order}; received shape {tokens.shape}")
+            problems.append(f"tokens must be [n] with n ≥ {order}; received shape {tokens.shape}")
         elif tokens.min() < 0 or tokens.max() >= vocabulary:
             problems.append(
-                f"tokens go from {tokens.min()} to {tokens.max()}, and the vocabulary from 0 to "
+                f"tokens go from {tokens.min()} to {tokens.max()}, but the vocabulary from 0 to "
                 f"{vocabulary - 1}"
             )
         if problems:
             raise ValueError(f"ngram: {'; '.join(problems)}.")
         self.vocabulary, self.order, self.alpha, self.delta = vocabulary, order, alpha, delta
-        self._seen = [_Counts(*np.unique(_runs(tokens, vocabulary, 1), return_counts=True))]
-        self._before: list[_Counts] = []  # runs of each length that another token followed
+        self._runs = [_Counts(*np.unique(_runs(tokens, vocabulary, 1), return_counts=True))]
+        self._contexts: list[_Counts] = []  # the same without each run's last token
         for length in range(2, order + 1):
-            runs, times = np.unique(_runs(tokens, vocabulary, length), return_counts=True)
-            self._seen.append(_Counts(runs, times))
-            before, first = np.unique(runs // vocabulary, return_index=True)
-            self._before.append(_Counts(before, np.add.reduceat(times, first)))
+            runs, counts = np.unique(_runs(tokens, vocabulary, length), return_counts=True)
+            self._runs.append(_Counts(runs, counts))
+            contexts, first = np.unique(runs // vocabulary, return_index=True)
+            self._contexts.append(_Counts(contexts, np.add.reduceat(counts, first)))
         self._tokens = len(tokens)
 
     def log_probabilities(self, windows) -> np.ndarray:
-        """log p [..., T] of all but the first token of each window [..., T + 1].
+        """Return log p [..., T] of all but the first token of each window [..., T + 1].
 
-        A token near the beginning is given as many tokens as there are before it.
+        A token near the start of a window is conditioned on the tokens that are there before it.
         """
         windows = np.asarray(windows)
-        p = self._seen[0].of(windows[..., 1:].astype(np.int64)) + self.delta
+        p = self._runs[0].of(windows[..., 1:].astype(np.int64)) + self.delta
         p = p / (self._tokens + self.delta * self.vocabulary)
         for length in range(2, min(self.order, windows.shape[-1]) + 1):
             runs = _runs(windows, self.vocabulary, length)
-            given = self._before[length - 2].of(runs // self.vocabulary)
-            leant = self._seen[length - 1].of(runs) + self.alpha * p[..., length - 2 :]
-            p[..., length - 2 :] = leant / (given + self.alpha)
+            context_counts = self._contexts[length - 2].of(runs // self.vocabulary)
+            counts = self._runs[length - 1].of(runs) + self.alpha * p[..., length - 2 :]
+            p[..., length - 2 :] = counts / (context_counts + self.alpha)
         return np.log(p)
 
     def cross_entropy(self, windows) -> float:
-        """Nats per token over the targets of windows [..., T + 1]."""
+        """Return the mean nats per target token of windows [..., T + 1]."""
         return float(-self.log_probabilities(windows).mean())
 
 
 def _runs(tokens: np.ndarray, vocabulary: int, length: int) -> np.ndarray:
-    """Each run of `length` tokens [..., n] as a number [..., n − length + 1]."""
+    """Return each run of `length` tokens [..., n] as a number, [..., n − length + 1]."""
     tokens = tokens.astype(np.int64)
-    runs = tokens[..., : tokens.shape[-1] - length + 1]
+    count = tokens.shape[-1] - length + 1
+    runs = tokens[..., :count]
     for offset in range(1, length):
-        last = tokens.shape[-1] - length + 1 + offset
-        runs = runs * vocabulary + tokens[..., offset:last]
+        runs = runs * vocabulary + tokens[..., offset : count + offset]
     return runs

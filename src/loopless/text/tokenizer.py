@@ -1,19 +1,20 @@
-"""Text to token ids and back: by bytes, by characters, or by pairs learnt from a text (`bpe`).
+"""Text to token ids and back: by bytes, by characters, or by learned pieces (`bpe.py`).
 
-Each id stands for some bytes of UTF-8, its piece, and the last id, `end`, for none: it ends a
-document, and begins a text that has no beginning. A tokenizer is saved as JSON. Imports NumPy.
-Tests: `tests/text/test_tokenizers.py`, against loops over characters.
+Each id stands for some bytes of UTF-8, its piece. The last id, `end`, stands for none: it marks
+the end of a document, and is the prompt of a text that has none. Tokenizers are saved as JSON.
+Loop twin: `reference.text.encode_characters`.
 """
 
 import codecs
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from loopless.text.tokens import dtype_for, replace_file
+from loopless.files import atomic
+from loopless.text.tokens import dtype_for
 
 KINDS = ("byte", "char", "bpe")
 UNKNOWN = "\ufffd"
@@ -21,10 +22,15 @@ _FORMAT = "loopless tokenizer 1"
 
 
 class Tokenizer:
-    """What the three kinds have in common. Ids are uint16, or uint32 if there are too many."""
+    """What the three kinds share. Ids are uint16, or uint32 if there are too many for that."""
 
     kind: str
     pieces: Sequence[bytes]
+
+    @classmethod
+    def train(cls, texts: Sequence[str], vocabulary: int | None = None) -> "Tokenizer":
+        """Make a tokenizer for these texts, with at most `vocabulary` ids."""
+        raise NotImplementedError
 
     @property
     def vocabulary(self) -> int:
@@ -33,20 +39,23 @@ class Tokenizer:
 
     @property
     def end(self) -> int:
-        """The id that stands between documents."""
+        """The id that ends a document."""
         return len(self.pieces) - 1
 
     def encode(self, text: str) -> np.ndarray:
-        """The ids of a text, without `end`."""
+        """Return the ids of a text, without `end`."""
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
-        """What `load` needs to build it again."""
+        """Return the arguments of the constructor, ready for JSON."""
         raise NotImplementedError
 
     def decode(self, ids) -> str:
-        """The text of some ids; bytes that are no UTF-8 (a model can write any) come as U+FFFD."""
-        data = joined(self.pieces, ids)
+        """Return the text of some ids; bytes that are not UTF-8 become U+FFFD.
+
+        A model can write any sequence of bytes, so such bytes do occur.
+        """
+        data = join_pieces(self.pieces, ids)
         try:
             return data.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
@@ -54,12 +63,16 @@ class Tokenizer:
 
 
 class ByteTokenizer(Tokenizer):
-    """One id a byte of UTF-8: 256 of them and `end`. Every text comes back as it was."""
+    """One id per byte of UTF-8: 256 of them and `end`. Every text decodes to itself."""
 
     kind = "byte"
 
     def __init__(self) -> None:
         self.pieces = [bytes([i]) for i in range(256)] + [b""]
+
+    @classmethod
+    def train(cls, texts: Sequence[str], vocabulary: int | None = None) -> "ByteTokenizer":
+        return cls()
 
     def encode(self, text: str) -> np.ndarray:
         return np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8).astype(np.uint16)
@@ -69,118 +82,109 @@ class ByteTokenizer(Tokenizer):
 
 
 class CharTokenizer(Tokenizer):
-    """One id a character. Id 0 is U+FFFD, which also stands for every character not listed.
+    """One id per listed character. Id 0 is U+FFFD and stands for every other character.
 
-    So texts of listed characters come back as they were, and others with U+FFFD in the gaps.
+    A text of listed characters decodes to itself; other characters come back as U+FFFD.
     """
 
     kind = "char"
 
     def __init__(self, characters: str) -> None:
-        points = _points(characters)
+        points = _code_points(characters)
         if len(set(characters)) != len(characters) or UNKNOWN in characters:
             raise ValueError(
-                f"tokenizer: characters are listed once each, without U+FFFD; received "
+                f"tokenizer: characters must be listed once each, without U+FFFD; received "
                 f"{characters[:40]!r}."
             )
         self.characters = characters
         listed = [character.encode("utf-8", "surrogatepass") for character in characters]
         self.pieces = [UNKNOWN.encode(), *listed, b""]
-        # One entry for each code point up to the last listed, and one for all behind it.
+        # One entry for each code point up to the last listed one, and one for all beyond it.
         self._ids = np.zeros(int(points.max(initial=0)) + 2, dtype_for(self.vocabulary))
         self._ids[points] = np.arange(1, len(points) + 1)
 
     @classmethod
-    def train(cls, texts: Iterable[str], vocabulary: int | None = None) -> "CharTokenizer":
-        """All characters of some texts; with `vocabulary`, only so many ids, the most frequent."""
+    def train(cls, texts: Sequence[str], vocabulary: int | None = None) -> "CharTokenizer":
+        """List all characters of some texts, or the most frequent that fit into `vocabulary`."""
         counts = np.zeros(0x110000, np.int64)
         for text in texts:
-            found = np.bincount(_points(text))
-            counts[: len(found)] += found
+            text_counts = np.bincount(_code_points(text))
+            counts[: len(text_counts)] += text_counts
         counts[ord(UNKNOWN)] = 0
-        most = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        by_count = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
         if vocabulary is not None:
             if vocabulary < 3:
                 raise ValueError(
-                    f"tokenizer: a char vocabulary holds U+FFFD, one character at least, and the "
-                    f"end of a document; received {vocabulary}."
+                    f"tokenizer: a char vocabulary needs at least 3 ids: U+FFFD, one character and "
+                    f"the end of a document; received {vocabulary}."
                 )
-            most = most[: vocabulary - 2]
-        return cls("".join(map(chr, np.sort(most).tolist())))
+            by_count = by_count[: vocabulary - 2]
+        return cls("".join(map(chr, np.sort(by_count).tolist())))
 
     def encode(self, text: str) -> np.ndarray:
-        return self._ids[np.minimum(_points(text), len(self._ids) - 1)]
+        return self._ids[np.minimum(_code_points(text), len(self._ids) - 1)]
 
     def settings(self) -> dict[str, Any]:
         return {"characters": self.characters}
 
 
 class Decoder:
-    """Text from ids that arrive in pieces: a character cut in two waits for its other half."""
+    """Decodes ids that arrive in parts: half a character waits for its other half."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._pieces = tokenizer.pieces
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, ids, last: bool = False) -> str:
-        """The text that these ids complete; with `last`, what was left over too."""
-        return self._utf8.decode(joined(self._pieces, ids), last)
+        """Return the text that these ids complete; with `last`, also what was left over."""
+        return self._utf8.decode(join_pieces(self._pieces, ids), last)
 
 
-def train(kind: str, texts: Sequence[str], vocabulary: int | None = None) -> Tokenizer:
-    """A tokenizer of this kind for some texts; `vocabulary` is the most ids it may have."""
+def tokenizer_class(kind: str) -> type[Tokenizer]:
+    """Return the class of a kind of tokenizer."""
     if kind == "byte":
-        return ByteTokenizer()
+        return ByteTokenizer
     if kind == "char":
-        return CharTokenizer.train(texts, vocabulary)
+        return CharTokenizer
     if kind == "bpe":
         from loopless.text.bpe import BPETokenizer
 
-        return BPETokenizer.train(texts, vocabulary or 1024)
+        return BPETokenizer
     raise ValueError(f"tokenizer: kind={kind!r} is unknown; choose {', '.join(KINDS)}.")
 
 
 def save(tokenizer: Tokenizer, path) -> None:
     """Write a tokenizer as JSON."""
     content = {"format": _FORMAT, "kind": tokenizer.kind, **tokenizer.settings()}
-    replace_file(Path(path), json.dumps(content).encode())
+    atomic.write_file(Path(path), json.dumps(content).encode())
 
 
 def load(path) -> Tokenizer:
-    """The tokenizer that `save` wrote."""
+    """Read a tokenizer that `save` wrote."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"tokenizer: there is no file {path}.")
     try:
-        content = json.loads(Path(path).read_bytes())
-        if content["format"] != _FORMAT:
-            raise ValueError(f"its format is {content['format']!r}")
-        if content["kind"] == "char":
-            return CharTokenizer(content["characters"])
-        if content["kind"] == "bpe":
-            from loopless.text.bpe import BPETokenizer
-
-            return BPETokenizer(content["tokenizer"])
-        if content["kind"] == "byte":
-            return ByteTokenizer()
-        raise ValueError(f"its kind is {content['kind']!r}")
+        settings = json.loads(Path(path).read_bytes())
+        if settings.pop("format") != _FORMAT:
+            raise ValueError(f"its format is not {_FORMAT!r}")
+        return tokenizer_class(settings.pop("kind"))(**settings)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"tokenizer: {path} is no tokenizer of ours ({error!r}). Use one that was saved with "
-            f"a run or a dataset."
+            f"tokenizer: {path} is not a tokenizer of ours ({error!r}). Use one that was saved "
+            f"with a run or a dataset."
         ) from error
 
 
-def joined(pieces: Sequence[bytes], ids) -> bytes:
-    """The bytes of some ids."""
+def join_pieces(pieces: Sequence[bytes], ids) -> bytes:
+    """Return the bytes that some ids stand for."""
     ids = np.asarray(ids).reshape(-1)
     if ids.size and not (ids.dtype.kind in "iu" and ids.min() >= 0 and ids.max() < len(pieces)):
         raise ValueError(
-            f"tokenizer: ids are integers from 0 to {len(pieces) - 1}; received {ids.dtype} from "
-            f"{ids.min()} to {ids.max()}."
+            f"tokenizer: ids must be integers from 0 to {len(pieces) - 1}; received {ids.dtype} "
+            f"from {ids.min()} to {ids.max()}."
         )
     return b"".join(map(pieces.__getitem__, ids.tolist()))
 
 
-def _points(text: str) -> np.ndarray:
-    """The code points of a text."""
+def _code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

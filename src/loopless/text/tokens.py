@@ -1,59 +1,47 @@
 """Files of token ids: flat, little-endian uint16 or uint32, with nothing else in them.
 
-That is what other tools write too, so their files are read as they are. Ours have a JSON file
-beside them that says what they hold. Files are mapped into memory, not read. Imports NumPy.
-Tests: `tests/text/test_token_files.py`.
+Other tools write the same format, so their files are read as they are. Beside each file of ours
+stands a JSON file that describes it. Files are mapped into memory rather than read.
 """
 
 import json
-import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from loopless.files import atomic
+
 DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
-_AT_ONCE = 1 << 24  # ids looked at in one go
+_CHECKED_AT_ONCE = 1 << 24  # ids; comparing a larger part at once would need much memory
 
 
 def dtype_for(vocabulary: int) -> np.dtype:
-    """The smallest of the two types that holds ids below `vocabulary`."""
+    """Return the smaller of the two types that holds ids below `vocabulary`."""
     return DTYPES["uint16" if vocabulary <= 1 << 16 else "uint32"]
 
 
-def write_tokens(path, pieces: Iterable[np.ndarray], vocabulary: int, **about: Any) -> int:
-    """Write ids one after the other, and `about` beside them; how many there are."""
-    path, dtype, count = Path(path), dtype_for(vocabulary), 0
-    staged = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(staged, "wb") as file:
-            for ids in pieces:
-                _check_range(path, ids, vocabulary)
-                file.write(np.ascontiguousarray(ids, dtype).data)
-                count += len(ids)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(staged, path)
-    finally:
-        staged.unlink(missing_ok=True)
-    beside = {"tokens": count, "dtype": dtype.name, "vocabulary": vocabulary, **about}
-    replace_file(_beside(path), json.dumps(beside, indent=1).encode())
-    return count
+def write_tokens(path, ids: np.ndarray, vocabulary: int) -> None:
+    """Write token ids, and beside them the JSON file that describes them."""
+    path, dtype = Path(path), dtype_for(vocabulary)
+    _check_range(path, ids, vocabulary)
+    atomic.write_file(path, np.ascontiguousarray(ids, dtype).view(np.uint8).data)
+    about = {"tokens": len(ids), "dtype": dtype.name, "vocabulary": vocabulary}
+    atomic.write_file(description_file(path), json.dumps(about, indent=1).encode())
 
 
 def read_tokens(path, *, vocabulary: int | None = None, dtype: str | None = None) -> np.ndarray:
-    """The ids in a file, mapped into memory and not to be written to.
+    """Map the token ids of a file into memory, read-only.
 
-    Their type is what `dtype` or the JSON file beside says, or else the smallest that holds
-    `vocabulary` ids. All ids are looked at once: one beyond the vocabulary is refused.
+    Their type is `dtype`, or what the JSON file beside it says, or else the smallest that holds
+    `vocabulary` ids. Every id is checked once; one beyond the vocabulary is refused.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"tokens: there is no file {path}.")
-    said = json.loads(_beside(path).read_bytes()) if _beside(path).is_file() else {}
-    vocabulary = vocabulary or said.get("vocabulary")
-    dtype = dtype or said.get("dtype")
+    description = description_file(path)
+    about = json.loads(description.read_bytes()) if description.is_file() else {}
+    vocabulary = vocabulary or about.get("vocabulary")
+    dtype = dtype or about.get("dtype")
     if dtype is None and vocabulary is not None:
         dtype = dtype_for(vocabulary).name
     if dtype not in DTYPES:
@@ -66,11 +54,12 @@ def read_tokens(path, *, vocabulary: int | None = None, dtype: str | None = None
     if size == 0:
         problems.append("is empty")
     if size % width:
-        problems.append(f"has {size:,} bytes, which is no multiple of the {width} of a {dtype}")
-    if said.get("dtype", dtype) != dtype:
-        problems.append(f"holds {said['dtype']} by the JSON file beside it, not {dtype}")
-    elif "tokens" in said and said["tokens"] * width != size:
-        problems.append(f"has {size:,} bytes, and {said['tokens']:,} tokens need another number")
+        problems.append(f"has {size:,} bytes, which is not a multiple of the {width} of a {dtype}")
+    if about.get("dtype", dtype) != dtype:
+        problems.append(f"holds {about['dtype']} by the JSON file beside it, not {dtype}")
+    elif "tokens" in about and about["tokens"] * width != size:
+        needed = about["tokens"] * width
+        problems.append(f"has {size:,} bytes, but its {about['tokens']:,} tokens need {needed:,}")
     if problems:
         raise ValueError(f"tokens: {path} {'; it '.join(problems)}. Use a whole file of {dtype}.")
     ids = np.memmap(path, DTYPES[dtype], "r").view(np.ndarray)
@@ -79,29 +68,18 @@ def read_tokens(path, *, vocabulary: int | None = None, dtype: str | None = None
     return ids
 
 
-def _check_range(path: Path, ids: np.ndarray, vocabulary: int) -> None:
-    for start in range(0, len(ids), _AT_ONCE):
-        part = ids[start : start + _AT_ONCE]
-        if part.max() >= vocabulary or part.min() < 0:
-            at = start + int(np.flatnonzero((part >= vocabulary) | (part < 0))[0])
-            raise ValueError(
-                f"tokens: {path}: token {at:,} is {ids[at]}, and the vocabulary has ids from 0 to "
-                f"{vocabulary - 1}. Give the vocabulary that the file was made with, or its dtype."
-            )
-
-
-def _beside(path: Path) -> Path:
+def description_file(path: Path) -> Path:
+    """Return the path of the JSON file that describes a token file of ours."""
     return path.with_name(path.name + ".json")
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a small file: whoever reads finds the old content or the new, never a mixture."""
-    staged = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(staged, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(staged, path)
-    finally:
-        staged.unlink(missing_ok=True)
+def _check_range(path: Path, ids: np.ndarray, vocabulary: int) -> None:
+    for start in range(0, len(ids), _CHECKED_AT_ONCE):
+        part = ids[start : start + _CHECKED_AT_ONCE]
+        if part.max() >= vocabulary or part.min() < 0:
+            first = start + int(np.flatnonzero((part >= vocabulary) | (part < 0))[0])
+            raise ValueError(
+                f"tokens: {path}: token {first:,} is {ids[first]}, but the vocabulary has ids from "
+                f"0 to {vocabulary - 1}. Give the vocabulary that the file was made with, or its "
+                f"dtype."
+            )

@@ -4,11 +4,11 @@ A trainer's config class says what it can be told, and `make` gives what `runs.s
 Imports the standard library. Tests: `tests/train/test_commands.py`.
 """
 
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from loopless.refusals import did_you_mean
 from loopless.runs.failures import BadConfig
 
 TRAINERS = {
@@ -27,8 +27,7 @@ TRAINERS = {
 def config_class(name: str) -> type:
     """The config of a trainer; BadConfig if there is none of that name."""
     if name not in TRAINERS:
-        near = get_close_matches(name, TRAINERS, 1)
-        hint = f" Did you mean {near[0]}?" if near else f" There is: {', '.join(TRAINERS)}."
+        hint = did_you_mean(name, TRAINERS, or_list=True)
         raise BadConfig([f"no trainer is called {name!r}.{hint}"])
     module, cls, _ = TRAINERS[name]
     return getattr(import_module(module), cls)

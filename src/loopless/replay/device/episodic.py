@@ -82,9 +82,7 @@ class EpisodicBuffer:
     @property
     def nbytes(self) -> int:
         """Bytes of a state."""
-        return sum(
-            sum(count_bytes(count, arrays, JAX).values()) for count, arrays in self._arrays().values()
-        )
+        return sum(count_bytes(count, arrays, JAX) for count, arrays in self._arrays().values())
 
     def _arrays(self) -> dict[str, tuple[int, dict[str, Field]]]:
         """Return how many steps and rows there are, and what is allocated for each."""
@@ -132,7 +130,7 @@ class EpisodicBuffer:
         )
         end = queue.offsets[-1] + queue.lengths[-1] if queue.rows else 0
         return buffer, EpisodicState(
-            *buffer.layout.filled({name: host[name] for name in arena.fields}),
+            *buffer.layout.filled({name: host[name] for name, _ in arena.fields.items()}),
             pairs=jnp.array(arena.pairs),
             table=jnp.array(table),
             oldest=jnp.int32(0),
@@ -233,7 +231,7 @@ class EpisodicBuffer:
         max_horizon: Any = None,
         later: str = "next_obs",
     ) -> dict[str, Any]:
-        """Return what `sample` returns, by random words [2, 3, *leading]: row, start and gap."""
+        """Return what `sample` does, by random words [2, 3, *leading]: for row, start and gap."""
         check_words("EpisodicBuffer.sample_from", words, 3)
         starts, room = self.locate(state, words)
         gap = draw_gaps(words[:, 2], room, discount, max_horizon)

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from loopless import process
 from loopless.refusals import check_names, refuse
 from loopless.replay.device.words import wrap
 from loopless.replay.fields import Field, flatten, parse_fields, unflatten
-from loopless.replay.storage.memory import check_bytes_fit, free_memory_bytes
+from loopless.replay.storage.memory import check_bytes_fit
 
 LARGE = 256  # bytes from which a field has an array of its own
 WORD = 4
@@ -43,7 +44,7 @@ class JaxLibrary:
     def free_bytes(self) -> int | None:
         device = jax.devices()[0]
         if device.platform == "cpu":
-            return free_memory_bytes()
+            return process.free_memory_bytes()
         stats = device.memory_stats() or {}
         if "bytes_limit" not in stats:
             return None

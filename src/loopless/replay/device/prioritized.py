@@ -78,7 +78,7 @@ class PrioritizedBuffer(Ring):
             except TypeError:
                 sound = False
             if not sound:
-                problems.append(f"dtype must be float32, or float64 in x64; received {self.dtype!r}")
+                problems.append(f"dtype={self.dtype!r} must be float32, or float64 in x64")
         return problems
 
     @property
@@ -132,7 +132,7 @@ class PrioritizedBuffer(Ring):
     def sample_from(
         self, state: PrioritizedState, words: jax.Array, *, beta: Any = 0.4
     ) -> dict[str, Any]:
-        """Return what `sample` returns, drawn by random words [2, *leading], as of a whole chunk."""
+        """Return what `sample` does, drawn by random words [2, *leading], as of a whole chunk."""
         check_words("PrioritizedBuffer.sample_from", words, 2)
         slots, priorities = self.locate(state, words)
         weights = importance_weights(priorities, beta)
@@ -195,7 +195,7 @@ def count_leaves(capacity: int) -> int:
 
 
 def sum_top(tree: jax.Array) -> jax.Array:
-    """Return nodes 0 … 2·TOP − 1, or those of a smaller tree, with their sums; node 1 is the root."""
+    """Return nodes 0 … 2·TOP − 1, or all of a smaller tree, with their sums; the root is node 1."""
     nodes = min(tree.size // 2, TOP)
     return sum_tree(lax.slice(tree, (nodes,), (2 * nodes,)))
 

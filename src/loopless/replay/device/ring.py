@@ -66,7 +66,8 @@ class Ring:
                 )
         refuse(where, problems, self._problems())
         values = {"fields": fields, "gamma": None if self.gamma is None else float(self.gamma)}
-        values |= {name: index(getattr(self, name)) for name in ("capacity", "n_step", "envs")}
+        values |= {"capacity": index(self.capacity), "n_step": index(self.n_step)}
+        values["envs"] = index(self.envs)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -92,7 +93,7 @@ class Ring:
     @property
     def nbytes(self) -> int:
         """Bytes of a state."""
-        return sum(count_bytes(self.capacity, self.arrays, JAX).values())
+        return count_bytes(self.capacity, self.arrays, JAX)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name} {field}" for name, field in self.layout.fields.items())
@@ -141,8 +142,8 @@ class Ring:
         problems, count = [], math.prod(leading)
         if count % self.envs or (len(leading) == 2 and leading[1] != self.envs):
             problems.append(
-                f"the transitions have leading shape {leading}; with envs={self.envs} a call brings "
-                f"whole steps, [envs, ...] or [steps, envs, ...]"
+                f"the transitions have leading shape {leading}; with envs={self.envs} a call "
+                f"brings whole steps, [envs, ...] or [steps, envs, ...]"
             )
         if valid is not None:
             if jnp.shape(valid) != leading or jnp.asarray(valid).dtype != jnp.bool_:
@@ -224,7 +225,7 @@ class RingBuffer(Ring):
         return self.sample_from(state, random_words(key, leading), newest=newest)
 
     def sample_from(self, state: RingState, words: jax.Array, *, newest: int = 0) -> dict[str, Any]:
-        """Return what `sample` returns, drawn by random words [2, *leading], as of a whole chunk."""
+        """Return what `sample` does, drawn by random words [2, *leading], as of a whole chunk."""
         check_words("RingBuffer.sample_from", words, 2)
         slots = below(words, state.size)
         if newest:
@@ -267,7 +268,7 @@ def walk(
         discount = jnp.where(going, discount * gamma, discount)
         return row, newer, total, discount, going
 
-    newer = wrap(head + jnp.uint32(capacity - 1) - slots, capacity)  # transitions written after this one
+    newer = wrap(head + jnp.uint32(capacity - 1) - slots, capacity)  # how many came after each
     rewards = column("reward", slots)
     discounts = jnp.full_like(rewards, gamma)
     carry = (slots, newer, rewards, discounts, jnp.ones_like(slots, bool))

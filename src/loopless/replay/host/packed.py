@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from loopless import process
 from loopless.refusals import refuse
 from loopless.replay.casts import NUMPY
 from loopless.replay.fields import Field, top_name
@@ -217,7 +218,7 @@ class Successors:
         old = self.free.size
         more = max(count - self.left, old // 2, 16)
         widths = {name: self.rows.widths[name] for name, _ in self.aside.items()}
-        needed, available = (old + more) * sum(widths.values()), memory.free_memory_bytes()
+        needed, available = (old + more) * sum(widths.values()), process.free_memory_bytes()
         if available is not None and needed > available:
             raise ValueError(
                 f"{self.rows.owner}: {old + more:,} next observations kept aside need "

@@ -14,6 +14,7 @@ import numpy as np
 from loopless.replay.fields import Field
 from loopless.replay.host.ring import Ring
 from loopless.replay.sampling import kernels
+from loopless.replay.storage.file import Persistent
 
 LARGEST = np.finfo(np.float64).max
 
@@ -30,7 +31,7 @@ class Linear:
         return self.start + (self.end - self.start) * min(1.0, step / max(1, self.steps))
 
 
-class PrioritizedReplayBuffer(Ring):
+class PrioritizedReplayBuffer(Ring, Persistent):
     """A ring of transitions drawn with P(i) = p_i^α / Σ_j p_j^α (Schaul et al. 2016).
 
         buffer = PrioritizedReplayBuffer(100_000, fields, alpha=0.6)
@@ -202,5 +203,6 @@ def _tree_field(capacity: int) -> dict[str, Field]:
 def _check_exponent(where: str, name: str, value) -> None:
     real = isinstance(value, int | float | np.integer | np.floating) and type(value) is not bool
     if not real or not 0 <= value < np.inf:
-        raise ValueError(f"{where}: {name} must be a finite number of at least 0; "
-                         f"received {value!r}.")
+        raise ValueError(
+            f"{where}: {name} must be a finite number of at least 0; received {value!r}."
+        )

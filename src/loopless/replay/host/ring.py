@@ -33,7 +33,7 @@ from loopless.replay.storage.memory import choose_storage, readable_bytes
 MOST = 2**32 - 1  # transitions, so that a random index needs one multiplication
 
 
-class Ring(Persistent):
+class Ring:
     """Fields, transitions, head and generator of a ring; how to draw is up to the buffers."""
 
     def __init__(
@@ -155,13 +155,16 @@ class Ring(Persistent):
         plan = self._plans.get((batch_size, batches))
         if plan is None:
             leading, windows = check_counts(where, batch_size, batches), self._n_step > 1
+            at_last = {name: windows and top_name(name) in LAST for name, _ in self._fields.items()}
             plan = plan_draws(
                 self._rows,
                 leading,
                 indices={"indices": 0},
                 index_arrays=2 if windows else 1,  # the second: last transitions of windows
                 extra=self._extra,
-                read={n: (n, int(windows and top_name(n) in LAST)) for n in self._fields},
+                read={
+                    n: (n, int(windows and top_name(n) in LAST)) for n, _ in self._fields.items()
+                },
                 computed={"reward"} if windows else (),
             )
             if len(self._plans) >= MOST_PLANS:
@@ -276,7 +279,7 @@ class Ring(Persistent):
         self._random = numbers["random"]
 
 
-class ReplayBuffer(Ring):
+class ReplayBuffer(Ring, Persistent):
     """A ring of transitions, drawn uniformly and with replacement.
 
         buffer = ReplayBuffer(100_000, {"obs": ((4,), np.float32), "action": ((), np.int64)})

@@ -131,7 +131,7 @@ def write(path, kind: str, settings: Mapping[str, Any], state: Mapping[str, Any]
     )
     metadata = {MANIFEST: manifest, CHECKSUM: hashlib.sha256(manifest.encode()).hexdigest()}
     with atomic.staged(target) as hidden:
-        tensors.write(hidden, flat, metadata=metadata, checksums=checksums)
+        tensors.write(hidden, flat, metadata=metadata, checksums=checksums, flush=False)
 
 
 def read(path, kind: str, where: str = "") -> tuple[dict[str, Any], dict[str, Any]]:

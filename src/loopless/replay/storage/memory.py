@@ -8,11 +8,11 @@ if it lies in files, says what state a flush makes permanent. Before anything is
 import math
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from loopless import process
 from loopless.refusals import check_choice, refuse
 from loopless.replay.fields import Field
 
@@ -27,7 +27,7 @@ class Memory:
     place = ""
 
     def free_bytes(self) -> int | None:
-        return free_memory_bytes()
+        return process.free_memory_bytes()
 
     def allocate(self, name: str, rows: int, width: int) -> np.ndarray:
         """Return `rows`·`width` bytes, all 0, that begin with a cache line."""
@@ -82,9 +82,9 @@ def check_bytes_fit(
     if it is left out to the memory of `library`. From a gigabyte up the bytes are printed, because
     memory that is only taken when it is first written would otherwise run out hours later.
     """
-    parts = count_bytes(rows, fields, library)
-    total, free = sum(parts.values()), (storage or library).free_bytes()
+    total, free = count_bytes(rows, fields, library), (storage or library).free_bytes()
     if free is not None and total > free:
+        parts = {name: count_bytes(rows, {name: f}, library) for name, f in fields.items()}
         largest = max(parts, key=lambda name: parts[name])
         raise ValueError(
             f"{where}: {extent} need {readable_bytes(total)}, of which {largest} "
@@ -96,25 +96,14 @@ def check_bytes_fit(
     return total
 
 
-def count_bytes(rows: int, fields: Mapping[str, Field], library) -> dict[str, int]:
-    """Return the bytes that `rows` rows of each field take."""
-    return {
-        name: rows * math.prod(field.shape) * library.dtype(field.dtype).itemsize
-        for name, field in fields.items()
-    }
+def count_bytes(rows: int, fields: Mapping[str, Field], library) -> int:
+    """Return the bytes of `rows` rows of all `fields`."""
+    return rows * sum(
+        math.prod(field.shape) * library.dtype(field.dtype).itemsize for field in fields.values()
+    )
 
 
 def readable_bytes(count: int) -> str:
     """Return 12_345_678 as "12.3 MB"."""
     power = min(4, (len(str(count)) - 1) // 3)
     return f"{count:,} bytes" if power == 0 else f"{count / 1000**power:,.1f} {'_kMGT'[power]}B"
-
-
-def free_memory_bytes() -> int | None:
-    """Return what Linux says a process may still take; None elsewhere."""
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        return None
-    _, label, rest = text.partition("MemAvailable:")
-    return int(rest.split()[0]) * 1024 if label else None

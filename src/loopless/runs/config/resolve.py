@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
+from loopless.refusals import did_you_mean
 from loopless.runs.config import flags, schema
 from loopless.runs.failures import BadConfig
 
@@ -72,7 +73,7 @@ def _checked(cls: type[Config], values: Mapping[str, Any], problems: list[str]) 
 
 def _read(file: Path) -> tuple[str, list[str]]:
     try:
-        return durable.read_small(file, LARGEST_FILE).decode(), []
+        return atomic.read_small(file, LARGEST_FILE).decode(), []
     except FileNotFoundError:
         return "", [f"there is no file {file}."]
     except UnicodeDecodeError:
@@ -110,7 +111,7 @@ def _problem(name: str, why: str, source: str, lines: Mapping[str, int], names: 
     where = f'"{name}" in {source}, line {lines.get(name, "?")}'
     if why:
         return f"{where} {why}"
-    return f"unknown key {where}." + schema.did_you_mean(name, names, lambda near: f'"{near}"')
+    return f"unknown key {where}." + did_you_mean(name, names, '"{}"'.format)
 
 
 def _dots(name: str) -> Iterator[int]:

@@ -8,7 +8,6 @@ Imports the standard library only. Tests: `tests/runs/test_config.py`.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -126,16 +125,6 @@ def to_toml(value: Any) -> Any:
     if isinstance(value, tuple):
         return [to_toml(item) for item in value]
     return str(value) if isinstance(value, Path) else value
-
-
-def did_you_mean(name: str, names: Iterable[str], show: Callable[[str], str]) -> str:
-    """The nearest of `names`: in whole, or by what follows its last dot."""
-    names = list(names)
-    close = get_close_matches(name, names, 1)
-    if not close:
-        by_last = {other.rpartition(".")[2]: other for other in names}
-        close = [by_last[last] for last in get_close_matches(name.rpartition(".")[2], by_last, 1)]
-    return f" Did you mean {show(close[0])}?" if close else ""
 
 
 def _one(found: list[Any]) -> Any:

@@ -19,7 +19,7 @@ from jax import lax
 from loopless.kernels.avatarl.baselines import cross_entropy, distillation, soft_cross_entropy
 from loopless.kernels.avatarl.loss import avatarl_actions, avatarl_loss, avatarl_rewards
 from loopless.nets.gpt.model import GPT
-from loopless.replay.storage.size import free_memory_bytes
+from loopless.process import free_memory_bytes
 from loopless.runs.failures import BadConfig
 from loopless.runs.progress.quantities import size
 from loopless.text.windows import Windows

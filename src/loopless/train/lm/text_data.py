@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from loopless.files import atomic
 from loopless.runs.failures import BadConfig, BadRun, writing
 from loopless.text import dataset as datasets
 from loopless.text import tokenizer as tokenizers
 from loopless.text.dataset import Dataset
 from loopless.text.ngram import NgramModel
 from loopless.text.tokenizer import CharTokenizer, Tokenizer
-from loopless.text.tokens import replace_file
 from loopless.text.windows import Windows
 from loopless.train.lm.text_config import VOCABULARY, TextConfig
 
@@ -65,13 +65,13 @@ def _flat(config: TextConfig) -> Dataset:
             f"as of the tokenizer that it was made with."
         )
     vocabulary = config.vocabulary or json.loads(beside.read_bytes())["vocabulary"]
-    found = datasets.flat_dataset(
+    found = datasets.open_token_files(
         config.tokens,
         config.validation_tokens,
         vocabulary=vocabulary,
         dtype=config.token_type,
         share=config.validation_share,
-        tokenizer=config.tokenizer_file,
+        tokenizer_file=config.tokenizer_file,
     )
     digests = [_sha256(x) for x in (found.train, found.validation)]
     return found._replace(about=found.about | {"sha256": digests})
@@ -91,7 +91,7 @@ def keep(dataset: Dataset, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         if dataset.tokenizer is not None:
             tokenizers.save(dataset.tokenizer, folder / datasets.TOKENIZER)
-        replace_file(folder / FLAT, json.dumps(dataset.about, indent=1).encode())
+        atomic.write_file(folder / FLAT, json.dumps(dataset.about, indent=1).encode())
 
 
 def reopen(config: TextConfig, folder: Path) -> Dataset:
@@ -195,7 +195,7 @@ class Material:
         if file is not None:
             with writing(str(file)):
                 content = {"windows": about, "values": values}
-                replace_file(file, json.dumps(content, indent=1).encode())
+                atomic.write_file(file, json.dumps(content, indent=1).encode())
         return values
 
 
@@ -208,4 +208,4 @@ def lengths(tokenizer: Tokenizer, end: str = "") -> np.ndarray:
 
 def _text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
     pieces = [*tokenizer.pieces[:-1], END.encode()]
-    return tokenizers.joined(pieces, ids).decode("utf-8", "replace")
+    return tokenizers.join_pieces(pieces, ids).decode("utf-8", "replace")

@@ -226,7 +226,7 @@ class Arena:
         self._balance(self.queue.rows)
 
     def allocate_step_weights(self) -> None:
-        """Allocate room for the weight of each step, unless there is some; an error if none fits."""
+        """Allocate the weights of steps, unless that was done; an error if they do not fit."""
         if self.steps_weighted:
             return
         extent, fields = f"weights of {self.capacity:,} steps", {"weights": Field((3,), "float64")}

@@ -8,8 +8,6 @@ import math
 from operator import index
 from typing import Any
 
-import numpy as np
-
 from loopless.refusals import check_count, refuse
 from loopless.replay.fields import top_name
 from loopless.replay.host.episodic.arena import NO_WEIGHTS, Arena

@@ -46,7 +46,7 @@ def read_row(
     known = {name: values[name] for name in fields if name in values}
     length = _count_steps(known)
     if length > capacity:
-        problems.append(f"the episode has {length:,} steps, but the buffer has room for {capacity:,}")
+        problems.append(f"the episode has {length:,} steps, more than capacity={capacity:,}")
     marks = _read_marks(terminals, (length,), convention, problems)
     inside = _read_flags("valid", valid, (length,), problems)
     arrays = convert_all(where, known, fields, (length,), NUMPY, problems=problems, note=NOT_ADDED)
@@ -244,7 +244,7 @@ def check_weights(row_weights: np.ndarray, of_starts: np.ndarray, by_row: bool) 
     with np.errstate(over="ignore"):
         total = row_chances(row_weights, of_starts, by_row).sum()
     if total == 0:
-        return ["weights must not all be 0: one start with a weight, in a row with one, is needed"]
+        return ["weights must not all be 0: some start must have one, in a row that has one"]
     sums = np.append(of_starts[of_starts > 0], total)
     if not ((sums > LEAST_SUM) & (sums < MOST_SUM)).all():
         worst = sums.max() if sums.max() >= MOST_SUM else sums.min()

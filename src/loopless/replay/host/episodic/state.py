@@ -124,4 +124,5 @@ def _weight_problems(arena: Arena, numbers: Mapping[str, Any]) -> list[str]:
     if not weights.size:
         return []
     of_starts = sum_over_rows((ahead > 0) * (of_steps if of_steps.size else 1.0), lengths)
-    return check_weights(of_rows if of_rows.size else np.ones(len(lengths)), of_starts, arena.by_row)
+    row_weights = of_rows if of_rows.size else np.ones(len(lengths))
+    return check_weights(row_weights, of_starts, arena.by_row)

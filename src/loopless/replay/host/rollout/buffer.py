@@ -1,6 +1,6 @@
 """The rollout buffer: what on-policy methods collect, estimate on, and train from once.
 
-This is what a caller sees. Its loop twin is `tests/replay/host/rollout/lists_of_rows.py`.
+This is what a caller sees. Its loop twin is `tests/support/rollouts.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -108,7 +108,7 @@ class RolloutBuffer:
         return int(self._columns.lengths.sum() if self._ends.same_step else self.valid.sum())
 
     def __getitem__(self, name: str) -> Any:
-        """Return a view of the filled part, [longest column, envs, ...]; a nested field as a dict."""
+        """Return a view of the filled part, [longest column, envs, ...], or a dict of views."""
         if name in ESTIMATES and not self._finished:
             raise RuntimeError(
                 f"RolloutBuffer: {name} are not known yet, or out of date. Call finish() after "

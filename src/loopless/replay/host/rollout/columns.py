@@ -168,7 +168,7 @@ class Shuffler:
 
 
 def batch_bounds(where: str, total: int, size, count, drop_last: bool) -> list[int]:
-    """Return where batches of `total` items start and end: of `size`, or `count` of them, or one."""
+    """Return where batches of `total` items begin and end: of `size` each, or `count`, or one."""
     if size is not None and count is not None:
         raise ValueError(f"{where}: pass batch_size or count, not both.")
     number = count if size is None else size

@@ -62,7 +62,7 @@ class Ends:
             self.previous[chosen] = False
 
     def last_episode(self, where: str, env: int) -> tuple[int, int, int]:
-        """Return first and last row of `env`'s last episode, and how many steps precede the last."""
+        """Return first and last row of `env`'s last episode, and how many steps come before."""
         last = int(self.columns.lengths[env]) - 1
         valid = self.library.host(self.valid(last + 1)[:, env])
         if last < 0 or not valid[last]:
