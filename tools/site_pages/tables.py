@@ -14,8 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from loopless.bench.markdown import cell, line
 from loopless.bench.result import Measurement, load
+from pages import cell
+from pages import markdown_row as line
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -123,7 +124,7 @@ def environments() -> str:
 
 def mutants() -> str:
     """The known mistakes by what they break, each with its sentence."""
-    from loopless.verify.mutants.registry import MUTANTS
+    from loopless.verify.mutants import MUTANTS
 
     rows = [line([f"`{m.estimator}`", _words(m.sentence)]) for m in MUTANTS]
     return "\n".join([line(["of", "mistake"]), line(["---"] * 2), *rows])

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Contender, Verdict
-from loopless.verify.samplers.chi_squared import misfit
+from loopless.bench.contest import Contender, Verdict
+from loopless.verify.samplers.laws import misfit
 from suites.replay.samplers import Arrays, Sampler, joined
 
 FIELDS = {
