@@ -162,9 +162,7 @@ class Ring:
                 indices={"indices": 0},
                 index_arrays=2 if windows else 1,  # the second: last transitions of windows
                 extra=self._extra,
-                read={
-                    n: (n, int(windows and top_name(n) in LAST)) for n, _ in self._fields.items()
-                },
+                read={name: (name, int(last)) for name, last in at_last.items()},
                 computed={"reward"} if windows else (),
             )
             if len(self._plans) >= MOST_PLANS:
