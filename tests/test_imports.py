@@ -59,18 +59,6 @@ print(*[sum(sum(c.values()) for c in kind) for kind in zip(*counts)])
     assert second == "0 2"
 
 
-def test_an_edited_recipe_is_compiled_anew():
-    from loopless.compiled.scan import digest_of
-
-    def one(x):
-        return x + 1.0
-
-    def other(x):
-        return x + 2.0
-
-    assert digest_of(one) != digest_of(other)
-
-
 def test_every_public_name_exists_and_has_a_docstring():
     import loopless
 

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from time import monotonic
 
 from loopless.bench import board
 from loopless.bench.children import Part, run_all
+from loopless.refusals import did_you_mean
 from loopless.runs.progress.quantities import clock_time, count
 
 FOLDER = Path("demo-results")
@@ -164,9 +164,8 @@ def demo(
 def _problem(names: Sequence[str], known: dict[str, Piece], folder: Path | None) -> str | None:
     unknown = [name for name in names if name not in known]
     if unknown:
-        near = get_close_matches(unknown[0], known, 1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
-        return f"demo: there is no part {unknown[0]!r}. {hint}"
+        hint = did_you_mean(unknown[0], known, repr, or_list=True)
+        return f"demo: there is no part {unknown[0]!r}.{hint}"
     if "sample" in names and "avatarl" not in names:
         return "demo: sample writes with what avatarl trained. Name both."
     if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

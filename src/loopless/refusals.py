@@ -1,56 +1,99 @@
-"""One error for all that is wrong with a call: problems are gathered in words, then refused.
+"""How every package says what is wrong with a call.
 
-Every buffer uses it, so that whoever passes three wrong arrays is told of three. Imports NumPy
-only. Tests: `tests/replay/test_rollout_refusals.py`, through the buffers.
+The `check_…` functions return a list of problems, each in words. A caller gathers the lists and
+hands them to `refuse`, which raises one error, so that whoever passes three wrong arguments reads
+of all three. `did_you_mean` adds the name that was probably meant.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from operator import index
 from typing import Any
 
-import numpy as np
+
+def refuse(
+    where: str,
+    *problems: Sequence[str | Exception],
+    note: str = "",
+    error: type[Exception] | None = None,
+) -> None:
+    """Raise one error that lists all `problems`, if there are any.
+
+    The error is of class `error`; without it a TypeError if every problem is one, else a
+    ValueError.
+    """
+    listed = [problem for some in problems for problem in some]
+    if not listed:
+        return
+    if error is None:
+        types = all(isinstance(problem, TypeError) for problem in listed)
+        error = TypeError if types else ValueError
+    raise error(f"{where}: {'; '.join(map(str, listed))}. {note}".rstrip())
 
 
-def refuse(where: str, problems: Sequence[str | Exception], note: str = "") -> None:
-    """Raise one error with all `problems`, if there are any: TypeError if all are of types."""
-    if problems:
-        types = all(isinstance(problem, TypeError) for problem in problems)
-        text = f"{where}: {'; '.join(map(str, problems))}. {note}".rstrip()
-        raise (TypeError if types else ValueError)(text)
-
-
-def misnamed(given: Mapping[str, Any], names: Collection[str]) -> list[str]:
-    """What is missing among `given`, and what is unknown."""
-    if given.keys() == set(names):
-        return []
-    missing = [f"{name} is missing" for name in names if name not in given]
-    unknown = [name for name in given if name not in names]
-    close = {name: get_close_matches(name, names, 1) for name in unknown}
-    return missing + [
-        f"{name} is unknown" + (f" (did you mean {close[name][0]}?)" if close[name] else "")
-        for name in unknown
-    ]
-
-
-def no_count(name: str, count: Any, least: int) -> list[str]:
-    """That `count` is no integer from `least` up."""
+def check_count(name: str, value: Any, least: int = 1) -> list[str]:
+    """Return a problem unless `value` is an integer of at least `least`."""
     try:
-        if not isinstance(count, bool) and index(count) >= least:
+        if not isinstance(value, bool) and index(value) >= least:
             return []
     except TypeError:
         pass
-    return [f"{name} is an integer from {least} up; received {count!r}"]
+    return [f"{name} must be an integer of at least {least}; received {value!r}"]
 
 
-def no_choice(name: str, given: Any, options: Collection[str]) -> list[str]:
-    """That `given` is none of `options`."""
-    options = list(options)
-    return (
-        [] if given in options else [f"{name}={given!r} is unknown; choose {' or '.join(options)}"]
-    )
+def check_choice(name: str, value: Any, options: Collection[str]) -> list[str]:
+    """Return a problem unless `value` is one of `options`."""
+    *others, last = options
+    if value in (*others, last):
+        return []
+    choose = f"{', '.join(others)} or {last}" if others else last
+    return [f"{name}={value!r} is unknown; choose {choose}"]
 
 
-def listing(found: np.ndarray) -> str:
-    """The first few of many."""
-    return ", ".join(map(str, found[:5].tolist())) + (", …" if len(found) > 5 else "")
+def check_names(values: Mapping[str, Any], names: Collection[str]) -> list[str]:
+    """Return a problem for each of `names` that `values` lacks, and for each unknown key."""
+    if values.keys() == set(names):
+        return []
+    problems = [f"{name} is missing" for name in names if name not in values]
+    for name in values:
+        if name not in names:
+            near = _find_near(name, names, 1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            problems.append(f"{name} is unknown{hint}")
+    return problems
+
+
+def did_you_mean(
+    name: str,
+    names: Iterable[str],
+    show: Callable[[str], str] = str,
+    *,
+    most: int = 1,
+    or_list: bool = False,
+) -> str:
+    """Return " Did you mean X?" with the nearest of `names`, or "" where none is near.
+
+    Case does not count. A name with dots may also be near in its last part alone. `show` writes a
+    name, up to `most` are shown, and with `or_list` all names are listed where none is near.
+    """
+    names = list(names)
+    if near := _find_near(name, names, most):
+        return f" Did you mean {' or '.join(map(show, near))}?"
+    return f" There are: {', '.join(names)}." if or_list else ""
+
+
+def _find_near(name: str, names: Collection[str], most: int) -> list[str]:
+    for part in (str.lower, _last_part):
+        by_part = {part(other): other for other in names}
+        if near := get_close_matches(part(name), by_part, most):
+            return [by_part[match] for match in near]
+    return []
+
+
+def _last_part(name: str) -> str:
+    return name.lower().rpartition(".")[2]
+
+
+def list_first(values: Any, most: int = 5) -> str:
+    """Return the first few of an array's values, with commas, and "…" where there are more."""
+    return ", ".join(map(str, values[:most].tolist())) + (", …" if len(values) > most else "")

@@ -220,5 +220,5 @@ def test_an_environment_that_fits_no_scan_is_refused_with_all_reasons(env, words
 
 @pytest.mark.parametrize("envs", [0, -1, 1.5, True])
 def test_a_number_of_environments_is_a_count(envs):
-    with pytest.raises(EnvError, match="envs is an integer from 1 up"):
+    with pytest.raises(EnvError, match="envs must be an integer of at least 1"):
         autoreset(Chain(), envs)

@@ -130,7 +130,7 @@ def test_tasks_are_hashable_by_their_fields():
         ({"goal": (0, 0)}, "row 0, column 0 is no free cell"),
         ({"goal": "here"}, r"goal is \(row, column\); received 'here'"),
         ({"layout": "GridRoom-5"}, "no grid 'GridRoom-5'"),
-        ({"doors": -1}, "doors is an integer from 0 up"),
+        ({"doors": -1}, "doors must be an integer of at least 0"),
     ],
 )
 def test_wrong_fields_are_named_before_the_first_step(fields, problem):

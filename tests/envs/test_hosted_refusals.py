@@ -64,9 +64,9 @@ def test_an_observation_of_another_shape_than_its_space_is_refused():
 
 def test_all_wrong_arguments_are_named_at_once():
     words = (
-        r"envs: CartPole-v1: envs is .* received 0; seed is .* received -1; "
-        r"vectorization='fast' is unknown; choose auto, sync, async, native, envpool; "
-        r"preprocess='x' is unknown.*; workers is .* received 0"
+        r"envs: CartPole-v1: envs must be .* received 0; seed must be .* received -1; "
+        r"vectorization='fast' is unknown; choose auto, sync, async, native or envpool; "
+        r"preprocess='x' is unknown.*; workers must be .* received 0"
     )
     with pytest.raises(EnvError, match=words):
         HostedEnvs("CartPole-v1", 0, seed=-1, vectorization="fast", preprocess="x", workers=0)
@@ -105,7 +105,7 @@ def test_the_number_of_actions_is_asked_of_discrete_ones_only():
 def test_steps_are_a_count(steps):
     with (
         HostedEnvs("CartPole-v1", 1) as world,
-        pytest.raises(EnvError, match="steps is an integer from 1 up"),
+        pytest.raises(EnvError, match="steps must be an integer of at least 1"),
     ):
         world.collect(zeros(1), steps)
 

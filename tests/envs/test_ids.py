@@ -80,7 +80,7 @@ def test_an_unknown_argument_is_named():
 
 @pytest.mark.parametrize("steps", [0, -1, 2.5])
 def test_a_time_limit_is_a_count(steps):
-    with pytest.raises(EnvError, match="max_episode_steps is an integer from 1 up"):
+    with pytest.raises(EnvError, match="max_episode_steps must be an integer of at least 1"):
         gym_ids.recipe("CartPole-v1", {"max_episode_steps": steps})
 
 

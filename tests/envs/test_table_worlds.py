@@ -165,7 +165,7 @@ def test_compiled_steps_tell_which_buttons_work():
 
 
 def test_all_wrong_fields_are_named_at_once():
-    with pytest.raises(EnvError, match=r"length .* received 0; actions .*from 2 up; received 1"):
+    with pytest.raises(EnvError, match=r"length .* received 0; actions .*at least 2; received 1"):
         MaskedWorld(length=0, actions=1)
-    with pytest.raises(EnvError, match=r"length is an integer from 0 up; received -1"):
+    with pytest.raises(EnvError, match=r"length must be an integer of at least 0; received -1"):
         MemoryWorld(-1)

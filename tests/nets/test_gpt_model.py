@@ -158,7 +158,7 @@ def test_a_window_that_does_not_fit_is_refused(time):
 def test_all_that_makes_no_model_is_said_at_once():
     with pytest.raises(ValueError, match=r"^gpt: ") as error:
         GPT(0, 8, "2M", KEY, gelu="new", compute="int8")
-    for part in ("vocabulary is an integer", "size='2M' is unknown", "gelu='new'", "compute="):
+    for part in ("vocabulary must be an integer", "size='2M' is unknown", "gelu='new'", "compute="):
         assert part in str(error.value)
     with pytest.raises(ValueError, match="a width of 8 does not divide among 3 heads"):
         GPT(11, 8, (2, 3, 8), KEY)

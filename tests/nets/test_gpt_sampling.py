@@ -168,8 +168,8 @@ def test_all_that_is_wrong_is_said_at_once():
         sample(MODEL, [3, 11], 0, KEY, temperature=-1, top_k=0, repetition_penalty=0)
     for part in (
         "tokens go from 3 to 11, and the model's vocabulary from 0 to 10",
-        "n is an integer from 1 up; received 0",
-        "top_k is an integer from 1 up; received 0",
+        "n must be an integer of at least 1; received 0",
+        "top_k must be an integer of at least 1; received 0",
         "temperature is 0 or more; received -1",
         "repetition_penalty is more than 0; received 0",
     ):

@@ -360,13 +360,13 @@ def test_an_empty_buffer_gives_gaps_of_0():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"capacity": 1}, "capacity is an integer from 2 up"),
+        ({"capacity": 1}, "capacity must be an integer of at least 2"),
         ({"capacity": 2**31}, "is not from 2 to 2³¹ − 1"),
         ({"fields": {"x": ((), np.int32)}}, 'fields has no "obs"'),
         ({"fields": {"obs": ((), np.int32), "goal": ((), np.int32)}}, "buffer's own"),
         ({"terminals": "both"}, "terminals='both' is unknown"),
         ({"law": "uniform"}, "law='uniform' is unknown"),
-        ({"max_rows": -1}, "max_rows is an integer from 0 up"),
+        ({"max_rows": -1}, "max_rows must be an integer of at least 0"),
     ],
 )
 def test_a_wrong_declaration_is_refused(options, message):

@@ -321,11 +321,11 @@ def test_all_that_is_wrong_with_rows_is_said_at_once():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"capacity": 0}, "capacity is an integer from 1 up"),
+        ({"capacity": 0}, "capacity must be an integer of at least 1"),
         ({"capacity": 2**31}, "is not from envs=1 to 2³¹ − 1"),
         ({"capacity": 4, "envs": 5}, "is not from envs=5"),
         ({"n_step": 3}, "needs gamma from 0 to 1"),
-        ({"n_step": 0}, "n_step is an integer from 1 up"),
+        ({"n_step": 0}, "n_step must be an integer of at least 1"),
         ({"fields": {}}, "fields is empty"),
         ({"fields": {"indices": ((), np.int32)}}, "a name of the buffer's own"),
         ({"fields": {"x": ((), "datetime64[s]")}}, "is no number"),

@@ -43,12 +43,12 @@ def test_wrong_out_arrays_are_refused_all_at_once_and_nothing_is_drawn():
         ({"discount": 1.1}, "discount lies in [0, 1]"),
         ({"discount": float("nan")}, "discount lies in [0, 1]; received nan"),
         ({"discount": "0.9"}, "discount lies in [0, 1]"),
-        ({"batch_size": 0}, "batch_size is an integer from 1 up; received 0"),
-        ({"batches": 0}, "batches is an integer from 1 up"),
-        ({"max_horizon": 0}, "max_horizon is an integer from 1 up"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1; received 0"),
+        ({"batches": 0}, "batches must be an integer of at least 1"),
+        ({"max_horizon": 0}, "max_horizon must be an integer of at least 1"),
         ({"episodes": 3}, "batch_size=8 is no multiple of episodes=3"),
         ({"episodes": 16}, "batch_size=8 is no multiple of episodes=16"),
-        ({"batches": 0, "discount": 2}, "from 1 up; received 0; discount lies in [0, 1]"),
+        ({"batches": 0, "discount": 2}, "at least 1; received 0; discount lies in [0, 1]"),
     ],
 )
 def test_wrong_arguments_are_refused(call, said):
@@ -190,7 +190,7 @@ def test_what_equals_a_count_and_is_none_is_refused_after_it_too(call):
     for size in (1, 8):
         buffer.sample(size, discount=0.9, batches=1, episodes=1, max_horizon=1)
     usual = {"batch_size": 8, "discount": 0.9, "batches": 1, "episodes": 1, "max_horizon": 1}
-    with pytest.raises(ValueError, match=r"is an integer from 1 up|discount lies in"):
+    with pytest.raises(ValueError, match=r"must be an integer of at least 1|discount lies in"):
         buffer.sample(**(usual | call))
 
 

@@ -11,9 +11,9 @@ from loopless.replay.storage import size as memory
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ({"capacity": 0}, "capacity is an integer from 1 up"),
+        ({"capacity": 0}, "capacity must be an integer of at least 1"),
         ({"capacity": 2**31}, "capacity is below 2³¹"),
-        ({"seed": -1}, "seed is an integer"),
+        ({"seed": -1}, "seed must be an integer"),
         ({"terminals": "triple"}, "terminals='triple' is unknown"),
         ({"law": "fair"}, "law='fair' is unknown"),
         ({"fields": {"state": ((), int)}}, 'fields has no "obs"'),

@@ -446,15 +446,15 @@ GOOD = {"capacity": 10, "fields": FIELDS}
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"capacity": 0}, "capacity is an integer from 1 up"),
-        ({"capacity": 2.0}, "capacity is an integer"),
-        ({"seed": -1}, "seed is an integer from 0 up"),
+        ({"capacity": 0}, "capacity must be an integer of at least 1"),
+        ({"capacity": 2.0}, "capacity must be an integer"),
+        ({"seed": -1}, "seed must be an integer of at least 0"),
         ({"fields": {}}, "fields is empty"),
         ({"fields": {"indices": ((), "int64")}}, "a name of the buffer's own"),
         ({"fields": {"x": ((), "str")}}, "x is"),
         ({"fields": {"x": ((-1,), "int8")}}, "negative size"),
         ({"envs": 11}, "not from envs=11"),
-        ({"n_step": 0}, "n_step is an integer from 1 up"),
+        ({"n_step": 0}, "n_step must be an integer of at least 1"),
         ({"n_step": 2}, "needs gamma from 0 to 1; received None"),
         ({"n_step": 2, "gamma": 1.5}, "needs gamma from 0 to 1; received 1.5"),
         ({"n_step": 2, "gamma": 0.9, "fields": {"reward": ((), "int64")}},
@@ -477,10 +477,10 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ((0,), ValueError, "batch_size is an integer from 1 up"),
-        ((2.5,), ValueError, "batch_size is an integer"),
-        (([3],), ValueError, "batch_size is an integer"),
-        ((4, 0), ValueError, "batches is an integer from 1 up"),
+        ((0,), ValueError, "batch_size must be an integer of at least 1"),
+        ((2.5,), ValueError, "batch_size must be an integer"),
+        (([3],), ValueError, "batch_size must be an integer"),
+        ((4, 0), ValueError, "batches must be an integer of at least 1"),
         ((21,), RuntimeError, "holds 20 transitions, fewer than batch_size=21"),
     ],
 )

@@ -145,10 +145,13 @@ def test_ends_in_reset_rows_are_refused(library):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"steps": 0}, "steps is an integer from 1 up; received 0"),
-        ({"envs": 2.5}, "envs is an integer from 1 up; received 2.5"),
-        ({"seed": -1}, "seed is an integer from 0 up"),
-        ({"steps": True, "library": "jax"}, "steps is an integer .* True; library='jax' is unkno"),
+        ({"steps": 0}, "steps must be an integer of at least 1; received 0"),
+        ({"envs": 2.5}, "envs must be an integer of at least 1; received 2.5"),
+        ({"seed": -1}, "seed must be an integer of at least 0"),
+        (
+            {"steps": True, "library": "jax"},
+            "steps must be .* True; library='jax' is unkno",
+        ),
         ({"library": "jax"}, "library='jax' is unknown; choose numpy or torch"),
         ({"autoreset": "disabled"}, "choose same_step or next_step"),
         ({"device": "cuda"}, "device='cuda' needs library=\"torch\""),

@@ -52,12 +52,12 @@ def test_a_state_moves_between_libraries_and_is_a_copy():
 
 
 WRONG_NUMBERS = {
-    "text": ({"seed": "x"}, "seed is an integer from 0 up; received 'x'"),
-    "a negative count": ({"draws": -1}, "draws is an integer from 0 up; received -1"),
+    "text": ({"seed": "x"}, "seed must be an integer of at least 0; received 'x'"),
+    "a negative count": ({"draws": -1}, "draws must be an integer of at least 0; received -1"),
     "floats for flags": ({"previous_end": np.zeros(ENVS)}, r"previous_end is no array \(3,\) bool"),
     "few lengths": ({"lengths": np.zeros(2, np.int64)}, r"lengths is no array \(3,\) int64"),
     "negative lengths": ({"lengths": np.array([0, -1, 2])}, "lengths are not from 0 to 6"),
-    "many things": ({"steps": 7, "seed": 0.5, "seeds": 1}, "seeds is unknown.*7 steps.*seed is an"),
+    "many things": ({"steps": 7, "seed": 0.5, "seeds": 1}, "seeds is unknown.*7 steps.*seed must"),
 }
 
 

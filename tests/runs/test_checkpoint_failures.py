@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from failing_disk import WAYS, Died, Disk
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.failures import WriteFailed
 from loopless.runs.folder import RunFolder
@@ -56,6 +56,11 @@ def loaded_seed(checkpoints):
     return seed
 
 
+def hidden(path: str) -> str:
+    """Where the new content of `path` is staged."""
+    return str(atomic.staging_path(Path(path)))
+
+
 def fail(checkpoints, step, boundary, way):
     disk = Disk(boundary, way)
     with disk.installed(), pytest.raises((WriteFailed, Died)) as caught:
@@ -80,8 +85,8 @@ def test_a_failed_save_leaves_the_last_checkpoint_or_the_new_one(tmp_path, way, 
     assert loaded_seed(checkpoints) in (2, 3)  # as it was left
     assert checkpoints.load(kind="weights").step in (2, 3)
     assert checkpoints.load("best", kind="weights").step in (1, 3)
-    durable.recover(tmp_path)
-    durable.recover(checkpoints.folder)  # the next start
+    atomic.recover(tmp_path)
+    atomic.recover(checkpoints.folder)  # the next start
     assert loaded_seed(checkpoints) in (2, 3)
     assert not [name for name in os.listdir(checkpoints.folder) if name.startswith(".")]
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
@@ -95,7 +100,7 @@ def test_a_failed_save_over_the_same_step_leaves_the_old_or_the_new(tmp_path, wa
     fail(checkpoints, 2, boundary, way)
     # Between two renames the newest is aside; the one before stands in for it.
     assert loaded_seed(checkpoints) in ((1, 2, 3) if way != "once" else (2, 3))
-    durable.recover(checkpoints.folder)
+    atomic.recover(checkpoints.folder)
     assert loaded_seed(checkpoints) in (2, 3)
     assert sorted(os.listdir(checkpoints.folder)) == ["step_000000000001", "step_000000000002"]
 
@@ -121,15 +126,15 @@ def test_data_is_on_the_disk_before_its_name_and_the_new_before_the_old_goes(tmp
     with Disk().installed() as disk:
         save(checkpoints, 3, 3)
     log = [tuple(part.removeprefix(f"{tmp_path}/") for part in entry) for entry in disk.log]
-    staged, final = "checkpoints/.step_000000000003.staged", "checkpoints/step_000000000003"
+    staged, final = hidden("checkpoints/step_000000000003"), "checkpoints/step_000000000003"
     published = log.index(("rename", staged, final))
     for file in ("weights.safetensors", "state.safetensors", "manifest.json"):
         written = max(n for n, entry in enumerate(log) if entry == ("write", f"{staged}/{file}"))
         assert written < log.index(("fsync", f"{staged}/{file}")) < published
     assert log.index(("fsync", staged)) < published
     lasting = log.index(("fsync", "checkpoints"), published)
-    switched = log.index(("replace", ".latest.staged", "latest"))
-    assert lasting < log.index(("fsync", ".latest.staged")) < switched
+    switched = log.index(("replace", hidden("latest"), "latest"))
+    assert lasting < log.index(("fsync", hidden("latest"))) < switched
     assert lasting < log.index(("unlink", "checkpoints/step_000000000001/state.safetensors"))
 
 
@@ -140,7 +145,7 @@ def test_a_run_that_died_in_a_save_is_resumed(tmp_path, way):
     save(checkpoints, 1, 1)
     with Disk(5, way).installed(), pytest.raises(Died):
         save(checkpoints, 2, 2)
-    assert os.listdir(checkpoints.folder).count(".step_000000000002.staged") == 1
+    assert os.listdir(checkpoints.folder).count(hidden("step_000000000002")) == 1
     with RunFolder.open(tmp_path / "mine", lock=True) as run:
         assert os.listdir(run.checkpoints) == ["step_000000000001"]
         assert loaded_seed(checkpoints) == 1

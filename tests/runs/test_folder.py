@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
 from loopless.runs import failures, folder
 from loopless.runs.failures import BadConfig, BadRun, Failure, RunInUse, WriteFailed
 from loopless.runs.folder import RunFolder
@@ -52,7 +52,7 @@ def test_names_count_up_from_the_highest_number(tmp_path):
         with create(tmp_path) as run:
             names.append(run.name)
     assert names == ["dqn-CartPole-v1-0", "dqn-CartPole-v1-1", "dqn-CartPole-v1-2"]
-    durable.remove(tmp_path / names[0])
+    atomic.remove(tmp_path / names[0])
     (tmp_path / "dqn-CartPole-v1-11").write_text("a file in the way")
     with create(tmp_path) as run:
         assert run.name == "dqn-CartPole-v1-12"

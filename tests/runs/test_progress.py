@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from loopless.runs.memory import resident_bytes
+from loopless.process import resident_bytes
 from loopless.runs.progress import display as progress
 from loopless.runs.progress import frame
 from loopless.runs.progress.clock import Clock

@@ -12,7 +12,7 @@ import made_up_runs
 import numpy as np
 import pytest
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
 from loopless.runs import metrics
 from loopless.runs.pictures import drawing
 from loopless.runs.pictures.follow import Log
@@ -260,7 +260,7 @@ def test_a_killed_trainer_leaves_no_renderer_behind(folder, worker):
 
 
 def test_what_a_killed_renderer_left_half_written_is_removed(folder):
-    left = durable.beside(folder / "plots" / "an_old_one.png")
+    left = atomic.staging_path(folder / "plots" / "an_old_one.png")
     left.write_bytes(PNG)
     with Renderer(folder, **OWN):
         pass
@@ -278,7 +278,7 @@ def test_event_files_are_written_by_the_same_process(folder):
     assert len(read.Scalars("train/loss")) == 10
 
 
-@pytest.mark.parametrize("module", ["renderer", "progress", "clock"])
+@pytest.mark.parametrize("module", ["pictures.renderer", "progress.display", "progress.clock"])
 def test_the_trainer_loads_no_drawing_library(module):
     heavy = {"matplotlib", "numpy", "tensorboard"}
     code = f"import sys, loopless.runs.{module}; print({heavy} & set(sys.modules))"

@@ -86,7 +86,7 @@ def test_an_unknown_key_of_a_file_is_found_with_its_line(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["train", "dqm"], "Did you mean dqn?"), (["train", "x"], "There is: dqn, ppo")],
+    [(["train", "dqm"], "Did you mean dqn?"), (["train", "x"], "There are: dqn, ppo")],
 )
 def test_an_unknown_trainer_is_refused(words, message, capsys):
     assert command(*words) == 2

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from loopless.bench.contest import first_line
-from loopless.bench.resident import peak_bytes, resident_bytes
 from loopless.bench.result import Measurement
+from loopless.process import peak_bytes, resident_bytes
 from suites.avatarl import contenders as by
 from suites.avatarl import published
 from suites.avatarl.losses import Losses

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from loopless.bench.resident import peak_bytes, resident_bytes
+from loopless.process import peak_bytes, resident_bytes
 from suites.dqn_speed.settings import Training
 
 STEPS = 20_000

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from loopless.bench.resident import peak_bytes, resident_bytes
+from loopless.process import peak_bytes, resident_bytes
 
 SMALL_SHAPES = ((25, 4), (300, 1), (40, 40), (8, 700))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from loopless.files import atomic
 
 SCHEMA = 2
 
@@ -85,15 +86,7 @@ def save(result: Result, path: Path) -> None:
 def write(data: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
-    staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with staged.open("w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(path)
-    finally:
-        staged.unlink(missing_ok=True)
+    atomic.write_file(path, f"{text}\n".encode())
 
 
 def load(path: Path) -> Result:

@@ -6,7 +6,6 @@ this package; a suite of your own is named by its path. They are imported when t
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from loopless.bench.result import Result
+from loopless.refusals import did_you_mean
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"  # beside `src` in a checkout
 NO_SUITES = (
@@ -78,9 +78,8 @@ def check_name(suite: str) -> None:
     if not known:
         raise UnknownSuite(NO_SUITES)
     if suite not in known:
-        near = difflib.get_close_matches(suite, known, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
-        raise UnknownSuite(f"bench: unknown suite {suite!r}. {hint}")
+        hint = did_you_mean(suite, known, repr, or_list=True)
+        raise UnknownSuite(f"bench: unknown suite {suite!r}.{hint}")
 
 
 def load(suite: str) -> Suite:

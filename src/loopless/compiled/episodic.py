@@ -19,12 +19,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
-from loopless.compiled import aliases as numba_aliases
-from loopless.compiled import jit as numba_jit
-from loopless.compiled import random as numba_random
-from loopless.compiled import ring as numba_ring
 from loopless.compiled.aliases import around
-from loopless.compiled.digest import digest_of
+from loopless.compiled.jit import jit
 from loopless.compiled.random import below, bits, unit
 from loopless.compiled.ring import gather_all
 
@@ -188,55 +184,46 @@ def draw_of_all_starts(random, before, pairs, indices, horizons):
         _prefetch(pairs, indices[i])
 
 
-def _compile(digest: str):
-    """The kernel that Python calls; see `numba_digest`."""
+@jit()
+def sample(
+    random, choice, group, table, row_sums, aliases, pairs,
+    kind, log_discount, max_horizon, block, count, packed, stride, fields,
+):  # fmt: skip
+    """Draw `count` starts, and gaps unless there are to be none, and gather the small fields.
 
-    @numba_jit.jit()
-    def sample(
-        random, choice, group, table, row_sums, aliases, pairs,
-        kind, log_discount, max_horizon, block, count, packed, stride, fields,
-    ):  # fmt: skip
-        """Draw `count` starts, and gaps unless there are to be none, and gather the small fields.
-
-        `table` [3, rows + 1] says where each row begins and ends and how many starts come before
-        it. Starts lie, in this order, in the ring `pairs` [size, (flat index, horizon)].
-        `row_sums` [rows] are cumulative weights, `aliases` [size, 2] what `numba_aliases` makes;
-        either is empty if not used. `block` begins with the starts, the successors and the gaps.
-        The generator moves on by three numbers an item, whatever is drawn.
-        """
-        _ = digest
-        n = np.uint64(count)
-        indices = block[: 8 * count].view(np.int64)
-        later = block[8 * count : 16 * count].view(np.int64)
-        gaps = block[16 * count : 24 * count].view(np.int64)
-        if choice == ALL_STARTS:
-            draw_of_all_starts(random, table[2], pairs, indices, gaps)
-        else:
-            draw_rows(random, choice, group, table[2], row_sums, later, indices)
-            draw_starts(random, table, aliases, pairs, packed, stride, indices, gaps)
-        key, counter = random[0], random[1] + np.uint64(2)
-        random[1] += np.uint64(3) * n
-        if kind == GEOMETRIC:
-            for i in range(n):
-                later[i] = geometric(bits(key, counter + np.uint64(3) * i), log_discount)
-        elif kind == UNIFORM:
-            for i in range(n):
-                later[i] = np.int64(bits(key, counter + np.uint64(3) * i))
+    `table` [3, rows + 1] says where each row begins and ends and how many starts come before
+    it. Starts lie, in this order, in the ring `pairs` [size, (flat index, horizon)].
+    `row_sums` [rows] are cumulative weights, `aliases` [size, 2] what `numba_aliases` makes;
+    either is empty if not used. `block` begins with the starts, the successors and the gaps.
+    The generator moves on by three numbers an item, whatever is drawn.
+    """
+    n = np.uint64(count)
+    indices = block[: 8 * count].view(np.int64)
+    later = block[8 * count : 16 * count].view(np.int64)
+    gaps = block[16 * count : 24 * count].view(np.int64)
+    if choice == ALL_STARTS:
+        draw_of_all_starts(random, table[2], pairs, indices, gaps)
+    else:
+        draw_rows(random, choice, group, table[2], row_sums, later, indices)
+        draw_starts(random, table, aliases, pairs, packed, stride, indices, gaps)
+    key, counter = random[0], random[1] + np.uint64(2)
+    random[1] += np.uint64(3) * n
+    if kind == GEOMETRIC:
         for i in range(n):
-            if gaps[i] == 0:
-                place = np.uint64(indices[i])
-                indices[i] = pairs[place, np.uint64(0)]
-                gaps[i] = pairs[place, np.uint64(1)]
-                _prefetch(packed, indices[i] * stride)
-        if kind != NO_GAP:
-            for i in range(n):
-                horizon = np.uint64(min(gaps[i], max_horizon))
-                gaps[i] = np.uint64(1) + within(np.uint64(later[i]), horizon, kind)
-                later[i] = indices[i] + gaps[i]
-                _prefetch(packed, later[i] * stride)
-        gather_all(block, count, packed, stride, fields)
-
-    return sample
-
-
-sample = _compile(digest_of(__file__, numba_aliases, numba_jit, numba_random, numba_ring))
+            later[i] = geometric(bits(key, counter + np.uint64(3) * i), log_discount)
+    elif kind == UNIFORM:
+        for i in range(n):
+            later[i] = np.int64(bits(key, counter + np.uint64(3) * i))
+    for i in range(n):
+        if gaps[i] == 0:
+            place = np.uint64(indices[i])
+            indices[i] = pairs[place, np.uint64(0)]
+            gaps[i] = pairs[place, np.uint64(1)]
+            _prefetch(packed, indices[i] * stride)
+    if kind != NO_GAP:
+        for i in range(n):
+            horizon = np.uint64(min(gaps[i], max_horizon))
+            gaps[i] = np.uint64(1) + within(np.uint64(later[i]), horizon, kind)
+            later[i] = indices[i] + gaps[i]
+            _prefetch(packed, later[i] * stride)
+    gather_all(block, count, packed, stride, fields)

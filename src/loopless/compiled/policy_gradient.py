@@ -14,7 +14,7 @@ import math
 from numba.extending import register_jitable
 
 from loopless.compiled.jit import jit
-from loopless.compiled.scan import digest_of, select
+from loopless.compiled.scan import select
 
 
 @register_jitable
@@ -34,7 +34,6 @@ def losses(cut, bounded, is_plain):
     the loss by log-probabilities, values and entropies [3, rows]. Sums are in float64.
     """
     cut, bounded, is_plain = map(register_jitable, (cut, bounded, is_plain))
-    digest = digest_of(cut, bounded, is_plain)
 
     @jit()
     def kernel(
@@ -53,7 +52,6 @@ def losses(cut, bounded, is_plain):
         scalars,
         gradients,
     ):
-        _ = digest
         epsilon, most = log_probs.dtype.type(clip), log_probs.dtype.type(value_clip)
         masked, clips_values = valid.size > 0, old_values.size > 0
         has_ratio, differentiates = old_log_probs.size > 0, gradients.size > 0

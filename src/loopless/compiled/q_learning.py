@@ -16,7 +16,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from loopless.compiled.jit import jit
-from loopless.compiled.scan import at, digest_of, select
+from loopless.compiled.scan import at, select
 
 
 @register_jitable
@@ -55,11 +55,9 @@ def targets(formula):
     the best, or the largest.
     """
     compiled_formula = register_jitable(formula)
-    digest = digest_of(formula)
 
     @jit()
     def kernel(rewards, terminated, next_q, gamma, judge, next_actions, out):
-        _ = digest
         count = next_q.size // max(out.size, 1)
         for i in range(out.size):
             first = i * count
@@ -89,11 +87,9 @@ def losses(formula, slope):
     derivative of each run's mean by its values. Sums are in float64.
     """
     compiled_formula, compiled_slope = register_jitable(formula), register_jitable(slope)
-    digest = digest_of(formula, slope)
 
     @jit()
     def kernel(q, actions, targets, weights, delta, means, errors, gradient):
-        _ = digest
         count = q.size // max(actions.size, 1)
         samples = actions.size // max(means.size, 1)
         for run in range(means.size):

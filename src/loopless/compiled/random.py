@@ -7,7 +7,8 @@ so only samplers import it. Tests: tests/replay/test_random.py.
 """
 
 import numpy as np
-from numba import njit
+
+from loopless.compiled.jit import jit
 
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -16,7 +17,7 @@ _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-@njit(cache=True, inline="always")
+@jit(inline=True)
 def bits(key, counter):
     """64 random bits: draw number `counter` of the generator `key`, both uint64."""
     z = key + (counter + np.uint64(1)) * _INCREMENT
@@ -25,7 +26,7 @@ def bits(key, counter):
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True, inline="always")
+@jit(inline=True)
 def below(x, n):
     """An integer in [0, n), n < 2³²: the high half of x·n, biased by less than 2⁻³²."""
     high = (x >> _HALF) * n
@@ -33,7 +34,7 @@ def below(x, n):
     return (high + (low >> _HALF)) >> _HALF
 
 
-@njit(cache=True, inline="always")
+@jit(inline=True)
 def unit(x):
     """`x`'s bits as a float64 in (0, 1], of 2⁵³ equally likely values."""
     return (np.float64(x >> np.uint64(11)) + 1.0) * 2.0**-53

@@ -15,16 +15,14 @@ Imported on the first call only: importing Numba takes longer than most callers'
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportPrivateImportUsage=false
 
 import functools
-import hashlib
-from pathlib import Path
 
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import intrinsic, register_jitable
 
-from loopless.compiled.jit import jit
+from loopless.compiled.jit import jit, overload
 
 TILE = 1024  # columns; what a tile carries stays in the first-level cache
 LINE = 16  # elements of 4 bytes in a cache line
@@ -120,9 +118,6 @@ def fused(recipe):
     lagged = recipe.lagged
     reads_next = recipe.reads_next
     two, three = recipe.outputs >= 2, recipe.outputs >= 3
-    # Numba's disk cache knows this file's timestamp and the closure's values, not the recipe's
-    # source: the digest makes an edited recipe miss the cache.
-    digest = digest_of(recipe.coefficients, recipe.readout)
 
     @register_jitable
     def advance(a, b, carried, keep):
@@ -135,7 +130,6 @@ def fused(recipe):
 
     @jit()
     def narrow(outer, steps, inner, valid, fields, ahead, outs):
-        _ = digest
         carry = tile_like(outs[0])  # only its first element: of the right type, and in a register
         for column in range(outer * inner):
             first = (column // inner) * steps * inner + column % inner
@@ -159,7 +153,6 @@ def fused(recipe):
 
     @jit()
     def wide(outer, steps, inner, valid, fields, ahead, outs):
-        _ = digest
         carry = tile_like(outs[0])
         now = tile_like(outs[0]) if lagged else carry  # x_t; what is carried on differs if lagged
         following = tile_like(outs[0])
@@ -244,16 +237,3 @@ def affine(outer, steps, inner, a, b, init, out, reverse, lagged):
                         x = select(factor == 0, b[base + k], factor * carry[k] + b[base + k])
                         carry[k] = x
                         out[base + k] = x
-
-
-def digest_of(*functions) -> str:
-    """Changes with the functions' code, and with this file's, which other files compile in."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    for function in functions:
-        digest.update(_fingerprint(function.__code__).encode())
-    return digest.hexdigest()
-
-
-def _fingerprint(code) -> str:
-    constants = [_fingerprint(c) if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
-    return repr((code.co_code, constants, code.co_names))

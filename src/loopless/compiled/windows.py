@@ -15,7 +15,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from loopless.compiled.jit import jit
-from loopless.compiled.scan import at, digest_of, row_of, select, tile_like
+from loopless.compiled.scan import at, row_of, select, tile_like
 
 WIDTH = 256  # columns walked side by side: scratch is 2·n·WIDTH numbers
 
@@ -27,7 +27,6 @@ def windowed(maps):
     out[t] = f_t(f_{t+1}(… c_{t+n−1})), or up to the last row if the window reaches past it.
     """
     compiled_maps = register_jitable(maps)
-    digest = digest_of(maps)
 
     @register_jitable
     def step(valid, fields, steps, inner, t, i):
@@ -40,7 +39,6 @@ def windowed(maps):
 
     @jit()
     def kernel(outer, steps, inner, n, valid, fields, out, tail_a, tail_b):
-        _ = digest
         head_a, head_b, whole = tile_like(out), tile_like(out), tile_like(out)
         for o in range(outer):
             for start in range(0, inner, WIDTH):

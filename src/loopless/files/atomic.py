@@ -1,78 +1,104 @@
-"""Files that are there whole or not at all, even after a power cut.
+"""Write files and folders whole or not at all, even when the power fails.
 
-Everything is staged under a hidden name beside its place, flushed to the disk, and published by a
-rename; then the folder is flushed, which is what makes the new name last. Every change goes
-through `os.mkdir, open, write, fsync, rename, replace, unlink, rmdir`: the boundaries at which the
-tests make it fail. Whoever calls holds the run's lock, so staged names need no salt.
-Imports the standard library only. Tests: `tests/runs/test_checkpoint_failures.py`.
+New content is staged under a hidden name beside its place, flushed to the disk, and published by
+a rename; then the folder is flushed, which makes the new name last. Whoever reads finds the old
+content or the new, never a mixture.
+
+    atomic.write_file(path, data)                    # a small file
+    with atomic.staged(path) as hidden: ...          # whatever can write to a path
+    with atomic.staged_folder(path) as hidden: ...   # a folder of files
+
+`recover` tidies a folder up after a process that died while it wrote. Every change goes through
+`os.mkdir, open, write, fsync, rename, replace, unlink, rmdir`: the boundaries at which
+`tests/runs/test_checkpoint_failures.py` makes it fail.
 """
 
 import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-STAGED, REPLACED = ".staged", ".replaced"  # endings of hidden names: new ones, and old ones aside
+STAGED, REPLACED = ".staged", ".replaced"  # endings of hidden names: new content, and old content
 
 
-def beside(path: Path, ending: str = STAGED) -> Path:
-    """The hidden sibling of `path` with this ending."""
-    return path.with_name(f".{path.name}{ending}")
+def staging_path(path: Path) -> Path:
+    """Return the hidden name beside `path` under which this process stages its new content."""
+    return path.with_name(f".{path.name}.{os.getpid()}{STAGED}")
 
 
-def write(path: Path, fill: Callable[[int], Any]) -> Any:
-    """A new file, filled by `fill(file descriptor)` and flushed; what `fill` returned."""
+def write_file(path: Path, data: bytes | memoryview, *, flush: bool = True) -> None:
+    """Replace the content of a file. Without `flush` nothing waits for the disk."""
+    with staged(path, flush=flush) as hidden:
+        create_file(hidden, lambda file: write_all(file, data), flush=False)
+
+
+@contextmanager
+def staged(path: Path, *, flush: bool = True) -> Iterator[Path]:
+    """Yield a hidden path; the file written there takes the place of `path` when the block ends.
+
+    If the block raises, `path` stays as it was. Without `flush` nothing waits for the disk.
+    """
+    hidden = staging_path(path)
+    remove(hidden)
+    try:
+        yield hidden
+        if flush:
+            synchronize(hidden)
+        os.replace(hidden, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(hidden)
+        raise
+    if flush:
+        synchronize(path.parent)
+
+
+@contextmanager
+def staged_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty hidden folder that takes the place of `path` when the block ends.
+
+    Fill it by `create_file`. A folder that stands at `path` steps aside first; between the two
+    renames neither is there, and `recover` puts the old one back. If the block raises, the hidden
+    folder is left to `recover`.
+    """
+    hidden, old = staging_path(path), path.with_name(f".{path.name}{REPLACED}")
+    remove(hidden)
+    os.mkdir(hidden)
+    yield hidden
+    synchronize(hidden)
+    if path.exists() or path.is_symlink():
+        remove(old)
+        os.rename(path, old)
+    os.rename(hidden, path)
+    synchronize(path.parent)
+    remove(old)
+
+
+def create_file(path: Path, fill: Callable[[int], Any], *, flush: bool = True) -> Any:
+    """Create a file, call `fill(file descriptor)`, flush, and return what `fill` returned."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     try:
         result = fill(file)
-        os.fsync(file)
+        if flush:
+            os.fsync(file)
     finally:
         os.close(file)
     return result
 
 
 def write_all(file: int, data: bytes | memoryview) -> None:
-    """`os.write` until nothing is left: one call writes 2 GB at most, less on a filling disk."""
+    """Call `os.write` until nothing is left: one call writes at most 2 GB, less on a full disk."""
     rest = memoryview(data)
     while rest.nbytes:
         rest = rest[os.write(file, rest) :]
 
 
-def replace(path: Path, data: bytes | memoryview) -> None:
-    """Write a small file: whoever reads finds the old content or the new, never a mixture."""
-    staged = beside(path)
-    remove(staged)
-    try:
-        write(staged, lambda file: write_all(file, data))
-        os.replace(staged, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(staged)
-        raise
-    sync_folder(path.parent)
-
-
-def publish_folder(staged: Path, path: Path) -> None:
-    """Give a staged folder its name. One that stands there already steps aside first.
-
-    Between the two renames neither is at `path`; `recover` puts the old one back.
-    """
-    sync_folder(staged)
-    old = beside(path, REPLACED)
-    if path.exists() or path.is_symlink():
-        remove(old)
-        os.rename(path, old)
-    os.rename(staged, path)
-    sync_folder(path.parent)
-    remove(old)
-
-
 def recover(folder: Path) -> None:
-    """Undo what a process left half done in `folder` when it died."""
+    """Undo what a process that died has left half done in `folder`."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if entry.name.startswith("."))
     for name in names:
@@ -81,13 +107,13 @@ def recover(folder: Path) -> None:
             home = folder / name[1 : -len(REPLACED)]
             if not home.exists():
                 os.rename(left, home)
-                sync_folder(folder)
+                synchronize(folder)
         if name.endswith((STAGED, REPLACED)):
             remove(left)
 
 
 def remove(path: Path) -> None:
-    """Delete a folder, file or link, never what a link points to; nothing if it is not there."""
+    """Delete a folder, a file or a link (never what it points to), if there is one."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -95,26 +121,26 @@ def remove(path: Path) -> None:
             os.unlink(path)
 
 
-def sync_folder(path: Path) -> None:
-    """Have the disk hold the names in a folder."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def synchronize(path: Path) -> None:
+    """Have the disk hold the content of a file, or the names in a folder."""
+    file = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(file)
     finally:
-        os.close(folder)
+        os.close(file)
 
 
-def read_small(path: Path, largest: int, follow: bool = True) -> bytes:
-    """A file of at most `largest` bytes that is a file: no pipe that blocks, no device."""
-    with os.fdopen(open_to_read(path, follow), "rb") as file:
+def read_small(path: Path, largest: int, *, follow: bool = True) -> bytes:
+    """Return the content of a plain file (no pipe, no device) of at most `largest` bytes."""
+    with os.fdopen(open_to_read(path, follow=follow), "rb") as file:
         data = file.read(largest + 1)
     if len(data) > largest:
         raise OSError(errno.EFBIG, f"it is larger than {largest:,} bytes")
     return data
 
 
-def open_to_read(path: Path, follow: bool = True) -> int:
-    """A descriptor of a plain file; with `follow` off, of no file behind a link."""
+def open_to_read(path: Path, *, follow: bool = True) -> int:
+    """Return a descriptor of a plain file; without `follow` a link is refused."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     file = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(file).st_mode):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
 
 # What the format calls them. Every type below this table goes as bytes, with one axis more.
 _NAMES = {
@@ -66,21 +66,21 @@ def write(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Entry]:
     entries = {name: entry_of(array) for name, array in arrays.items()}
 
     def fill(file: int) -> dict[str, Entry]:
-        durable.write_all(file, _header(entries))
+        atomic.write_all(file, _header(entries))
         sums = {}
         for name in _order(entries):
             data = _bytes(arrays[name])
-            durable.write_all(file, data)
+            atomic.write_all(file, data)
             sums[name] = entries[name]._replace(sha256=hashlib.sha256(data).hexdigest())
         return {name: sums[name] for name in sorted(sums)}
 
-    return durable.write(path, fill)
+    return atomic.create_file(path, fill)
 
 
 def read(path: Path, entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
     """The arrays of a file that must hold just these `entries`; Broken with the reason if not."""
     header = _header(entries)
-    with os.fdopen(durable.open_to_read(path, follow=False), "rb", buffering=0) as file:
+    with os.fdopen(atomic.open_to_read(path, follow=False), "rb", buffering=0) as file:
         size, expected = os.fstat(file.fileno()).st_size, len(header) + _total(entries)
         if size != expected:
             raise Broken(f"{path.name} has {size:,} bytes, expected {expected:,}")

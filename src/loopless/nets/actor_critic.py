@@ -11,7 +11,7 @@ import numpy as np
 from loopless.nets.distributions import Head
 from loopless.nets.layers import MLP, Convolutions, Linear, filters_for, orthogonal
 from loopless.nets.recurrent import CORES, Core, Memory, forget, unroll
-from loopless.refusals import no_choice, refuse
+from loopless.refusals import check_choice, refuse
 
 
 class ActorCritic(eqx.Module):
@@ -53,7 +53,7 @@ class ActorCritic(eqx.Module):
         shared: bool = False,
         log_std: float = 0.0,
     ) -> None:
-        refuse("ActorCritic", no_choice("core", core, ("none", *CORES)))
+        refuse("ActorCritic", check_choice("core", core, ("none", *CORES)))
         self.head, self.dims, inputs = head, len(obs_shape), int(np.prod(obs_shape))
         images = critic = memory = None
         if conv:

@@ -267,7 +267,7 @@ def head_of(space: Space, *, squash: bool = False, state_std: bool = False) -> H
         refuse(
             "head_of",
             [f"squash needs finite bounds, low < high; received {space}"],
-            "Use squash=False: actions are then clipped where there is a bound.",
+            note="Use squash=False: actions are then clipped where there is a bound.",
         )
     return GaussianHead(space.shape, low, high, squash, state_std)
 

@@ -37,7 +37,7 @@ def convert_all(
             arrays[name] = convert(name, value, fields[name], leading, store)
         except (TypeError, ValueError) as error:
             found.append(error)
-    refuse(where, found, note)
+    refuse(where, found, note=note)
     return arrays
 
 

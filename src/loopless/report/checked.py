@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from loopless.bench.summary import times
-from loopless.files import atomic as durable
+from loopless.files import atomic
 from loopless.report.markup import Markup, tag
 from loopless.report.words import prose, several
 from loopless.runs.progress.quantities import duration
@@ -24,7 +24,7 @@ def gather(paths: Iterable[Path], problems: list[str]) -> list[Report]:
     found = []
     for path in paths:
         try:
-            found.append(_report(durable.read_small(path, 1 << 24)))
+            found.append(_report(atomic.read_small(path, 1 << 24)))
         except OSError as problem:
             problems.append(f"report: cannot read {path}: {problem.strerror}.")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:

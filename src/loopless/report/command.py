@@ -5,10 +5,11 @@ Imports the rest of this folder. Tests: `tests/report/test_report_command.py`.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from loopless.files import atomic
 
 OK, INCOMPLETE, USAGE = 0, 1, 2
 RUNS, RESULTS = Path("runs"), Path("bench-results")  # where `train` and `bench` write
@@ -70,10 +71,5 @@ def _others(path: Path) -> str:
 def write(path: Path, text: str) -> int:
     """All of the page or none of it; its bytes."""
     data = text.encode("utf-8", "replace")
-    staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        staged.write_bytes(data)
-        staged.replace(path)
-    finally:
-        staged.unlink(missing_ok=True)
+    atomic.write_file(path, data)
     return len(data)

@@ -16,7 +16,7 @@ import numpy as np
 
 from loopless.bench import collection
 from loopless.bench.result import Result
-from loopless.files import atomic as durable
+from loopless.files import atomic
 from loopless.report import checked
 from loopless.runs import metrics
 from loopless.runs.failures import Failure
@@ -132,7 +132,7 @@ def _log(path: Path, problems: list[str]) -> list[dict[str, Any]]:
 
 def _settings(path: Path, problems: list[str]) -> dict[str, Any]:
     try:
-        return tomllib.loads(durable.read_small(path, 1 << 20).decode())
+        return tomllib.loads(atomic.read_small(path, 1 << 20).decode())
     except (OSError, ValueError) as problem:
         problems.append(f"report: cannot read {path}: {problem}.")
         return {}
@@ -145,7 +145,7 @@ def _pictures(folder: Path, problems: list[str]) -> dict[str, tuple[str, bytes]]
         if path.suffix not in KINDS or path.stem in CURVES or path.name.startswith("."):
             continue
         try:
-            found[path.stem] = KINDS[path.suffix], durable.read_small(path, LARGEST_PICTURE)
+            found[path.stem] = KINDS[path.suffix], atomic.read_small(path, LARGEST_PICTURE)
         except OSError as problem:
             problems.append(f"report: {path} is left out: {problem.strerror}.")
     return found
@@ -156,7 +156,7 @@ def _samples(folder: Path, problems: list[str]) -> dict[str, str]:
     found = {}
     for path in sorted(folder.glob("*.txt")):
         try:
-            text = durable.read_small(path, 1 << 20).decode("utf-8", "replace")
+            text = atomic.read_small(path, 1 << 20).decode("utf-8", "replace")
         except OSError as problem:
             problems.append(f"report: {path} is left out: {problem.strerror}.")
         else:

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.files import atomic as durable
-from loopless.files import manifest
+from loopless.files import atomic, manifest
 from loopless.files import tensors as tensor_file
 from loopless.files.manifest import STATE, WEIGHTS, Kind, Manifest
 from loopless.files.tensors import Broken
@@ -82,13 +81,13 @@ class Checkpoints:
                 if kind == "full" or not (self.folder / name / STATE).exists():
                     about = Manifest(step, kind, dict(numbers), name if best else self.best(), {})
                     self._write(self.folder / name, about, files)
-                durable.replace(self.run / "latest", f"{name}\n".encode())
+                atomic.write_file(self.run / "latest", f"{name}\n".encode())
                 if best:
-                    durable.replace(self.run / "best", f"{name}\n".encode())
+                    atomic.write_file(self.run / "best", f"{name}\n".encode())
                 self._rotate(step)
         except BaseException:
             with suppress(OSError):
-                durable.recover(self.folder)
+                atomic.recover(self.folder)
             raise
         return name
 
@@ -129,7 +128,7 @@ class Checkpoints:
         """The name of the best checkpoint, if one was marked and is there."""
         # Any other error is raised: what cannot be read just now must not be rotated away.
         with suppress(FileNotFoundError, UnicodeDecodeError):
-            name = durable.read_small(self.run / "best", 100).decode().strip()
+            name = atomic.read_small(self.run / "best", 100).decode().strip()
             return name if name in self.names() else None
         return None
 
@@ -142,9 +141,9 @@ class Checkpoints:
         with writing(f"into {self.folder}"):
             self._restore_best(f"step_{step:012d}", late)
             for name in late:
-                durable.remove(self.folder / name)
+                atomic.remove(self.folder / name)
             if late:
-                durable.sync_folder(self.folder)
+                atomic.synchronize(self.folder)
         return late
 
     def _restore_best(self, name: str, late: list[str]) -> None:
@@ -155,16 +154,13 @@ class Checkpoints:
         with suppress(Broken, FileNotFoundError):
             then, now = self._manifest(name).best, self.best()
             if then in self.names() and then != now and (then == name or now in (None, *late)):
-                durable.replace(self.run / "best", f"{then}\n".encode())
+                atomic.write_file(self.run / "best", f"{then}\n".encode())
 
     def _write(self, path: Path, about: Manifest, files: Mapping[str, Any]) -> None:
-        staged = durable.beside(path)
-        durable.remove(staged)
-        os.mkdir(staged)
-        entries = {file: tensor_file.write(staged / file, part) for file, part in files.items()}
-        text = manifest.to_bytes(replace(about, files=entries))
-        durable.write(staged / "manifest.json", lambda file: durable.write_all(file, text))
-        durable.publish_folder(staged, path)
+        with atomic.staged_folder(path) as hidden:
+            entries = {file: tensor_file.write(hidden / file, part) for file, part in files.items()}
+            text = manifest.to_bytes(replace(about, files=entries))
+            atomic.create_file(hidden / "manifest.json", lambda file: atomic.write_all(file, text))
 
     def _rotate(self, step: int) -> None:
         """Reduce what is older than the newest `keep` to its weights; never the one just saved."""
@@ -176,7 +172,7 @@ class Checkpoints:
         older = [name for name in names if name not in full[: self._keep] and name != best]
         if self._keep_weights is not None:
             for name in older[self._keep_weights :]:
-                durable.remove(self.folder / name)
+                atomic.remove(self.folder / name)
 
     def _candidates(self, name: str | None) -> list[str]:
         if name is None or name == "latest":
@@ -198,7 +194,7 @@ class Checkpoints:
         folder = self.folder / name
         if folder.is_symlink() or not folder.is_dir():
             raise Broken("it is no folder")
-        text = durable.read_small(folder / "manifest.json", manifest.LARGEST, follow=False)
+        text = atomic.read_small(folder / "manifest.json", manifest.LARGEST, follow=False)
         about = manifest.from_bytes(text)
         if about.step != _step(name):
             raise Broken(f"its manifest is of step {about.step}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
 from loopless.runs.failures import BadConfig, writing
 
 
@@ -24,5 +24,5 @@ def write(path: Path, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any])
     text = json.dumps({**card, "arrays": shapes}, indent=1, ensure_ascii=False)
     data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     with writing(str(path)):
-        durable.replace(path.with_suffix(".json"), text.encode() + b"\n")
-        durable.replace(path, data)
+        atomic.write_file(path.with_suffix(".json"), text.encode() + b"\n")
+        atomic.write_file(path, data)

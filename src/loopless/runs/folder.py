@@ -13,11 +13,11 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
+from loopless.refusals import did_you_mean
 from loopless.runs import origin
 from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadConfig, BadRun, RunInUse, WriteFailed, writing
@@ -48,7 +48,7 @@ class RunFolder:
         _make_root(root)
         _sweep(root)
         facts = {"format": FORMAT, "trainer": trainer} | origin.describe()
-        staged = root / f".{secrets.token_hex(8)}{durable.STAGED}"
+        staged = root / f".{secrets.token_hex(8)}{atomic.STAGED}"
         with writing(f"a run into {root}"):
             os.mkdir(staged)
         lock = None
@@ -61,7 +61,7 @@ class RunFolder:
             if lock:
                 lock.release()
             with suppress(OSError):
-                durable.remove(staged)
+                atomic.remove(staged)
             raise
 
     @classmethod
@@ -77,8 +77,8 @@ class RunFolder:
             try:
                 with writing(f"into {path}"):
                     run.checkpoints.mkdir(exist_ok=True)
-                    durable.recover(path)
-                    durable.recover(run.checkpoints)
+                    atomic.recover(path)
+                    atomic.recover(run.checkpoints)
             except BaseException:
                 held.release()
                 raise
@@ -92,7 +92,7 @@ class RunFolder:
     def change_config(self, config: Any) -> None:
         """From now on the run has this config."""
         with writing(str(self.config_file), kept="The old config is kept"):
-            durable.replace(self.config_file, _config_file(self.trainer, config))
+            atomic.write_file(self.config_file, _config_file(self.trainer, config))
 
     def close(self) -> None:
         """Let other processes train this run."""
@@ -133,10 +133,10 @@ def _make_root(root: Path) -> None:
 
 def _sweep(root: Path) -> None:
     """Remove what a process left that died while it made a run. A living one holds its lock."""
-    for lock in root.glob(f".*{durable.STAGED}/lock"):
+    for lock in root.glob(f".*{atomic.STAGED}/lock"):
         with suppress(OSError, RunInUse, WriteFailed):
             held = Lock(lock)
-            durable.remove(lock.parent)
+            atomic.remove(lock.parent)
             held.release()
 
 
@@ -148,10 +148,10 @@ def _fill(staged: Path, facts: dict[str, Any], trainer: str, config: Any) -> Non
         "run.json": about.encode("utf-8", "replace"),
     }
     for name, data in files.items():
-        durable.write(staged / name, lambda file, data=data: durable.write_all(file, data))
+        atomic.create_file(staged / name, lambda file, data=data: atomic.write_all(file, data))
     for name in ("checkpoints", "plots"):
         os.mkdir(staged / name)
-    durable.sync_folder(staged)
+    atomic.synchronize(staged)
 
 
 def _config_file(trainer: str, config: Any) -> bytes:
@@ -167,7 +167,7 @@ def _publish(staged: Path, root: Path, name: str | None, stem: str) -> Path:
         try:
             # Onto an existing run the system refuses to rename, so that two cannot get one name.
             os.rename(staged, path)
-            durable.sync_folder(root)
+            atomic.synchronize(root)
             return path
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
@@ -208,7 +208,7 @@ def _read_facts(path: Path) -> dict[str, Any]:
 
 def _read_small(path: Path, name: str) -> str:
     try:
-        return durable.read_small(path, LARGEST_JSON).decode()
+        return atomic.read_small(path, LARGEST_JSON).decode()
     except FileNotFoundError:
         raise BadRun(f"run: {path.parent} is no run: it has no {name}.") from None
     except UnicodeDecodeError:
@@ -220,8 +220,8 @@ def _read_small(path: Path, name: str) -> str:
 def _nearest(path: Path) -> str:
     with suppress(OSError):
         others = [entry.parent.name for entry in path.parent.glob("*/run.json")]
-        if close := get_close_matches(path.name, others, 1):
-            return f" Did you mean {path.with_name(close[0])}?"
+        if hint := did_you_mean(path.name, others, lambda name: str(path.with_name(name))):
+            return hint
         if others:
             return f" There is: {', '.join(sorted(others)[-5:])}."
     return ""

@@ -11,13 +11,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
+from loopless.refusals import did_you_mean
 from loopless.runs.failures import writing
 from loopless.runs.glossary import METRICS, Metric
 
@@ -77,7 +77,7 @@ class MetricsLog:
         kept = [line for line in lines if (row := _row(line)) is not None and row["step"] <= step]
         if len(kept) < len(lines):
             with writing(str(self.path), kept="The old log is kept"):
-                durable.replace(self.path, b"".join(line + b"\n" for line in kept))
+                atomic.write_file(self.path, b"".join(line + b"\n" for line in kept))
                 new = os.open(self.path, os.O_RDWR | os.O_APPEND)
             os.close(self._file)
             self._file = new
@@ -170,8 +170,7 @@ def _number(value: Any) -> float:
 
 
 def _unknown(name: str) -> str:
-    close = get_close_matches(name, METRICS, 1)
-    hint = f' Did you mean "{close[0]}"?' if close else ""
+    hint = did_you_mean(name, METRICS, '"{}"'.format)
     return f'metrics: "{name}" is not in the table of metrics.{hint}'
 
 

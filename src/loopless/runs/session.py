@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from loopless.envs.refusals import EnvError
+from loopless.process import resident_bytes
 from loopless.runs.background import BackgroundSaver
 from loopless.runs.checkpoint import Checkpoint, Checkpoints
 from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, writing
 from loopless.runs.folder import RunFolder
-from loopless.runs.memory import resident_bytes
 from loopless.runs.metrics import MetricsLog
 from loopless.runs.pictures import snapshots
 from loopless.runs.pictures.renderer import Renderer
@@ -87,15 +87,16 @@ def train(
         return session.end()
 
 
+def _fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a resumed run must have in common with its checkpoint."""
+    return {name: value for name, value in settings.items() if name not in MAY_CHANGE}
+
+
 class _Session:
     def __init__(self, trainer: Trainer, run: RunFolder, config: Any) -> None:
         self.trainer, self.run, self.config = trainer, run, config
         self.best, self.last, self.chunks = -np.inf, dict[str, Any](), 0
-        self.settings = {
-            name: value
-            for name, value in tomllib.loads(configs.to_toml(config)).items()
-            if name not in MAY_CHANGE
-        }
+        self.settings = _fixed(tomllib.loads(configs.to_toml(config)))
         self.open = ExitStack()
 
     def __enter__(self) -> None:
@@ -136,7 +137,8 @@ class _Session:
             self.snapshot()
 
     def refuse_another_config(self, found: Checkpoint) -> None:
-        before, now = found.numbers.get("config", self.settings), self.settings
+        before = found.numbers.get("config", self.settings)
+        before, now = _fixed(configs.complete(type(self.config), before)), self.settings
         changed = [
             f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
             for name in {**before, **now}

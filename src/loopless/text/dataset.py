@@ -89,7 +89,7 @@ def save_dataset(dataset: Dataset, folder) -> None:
     write_tokens(folder / TRAIN, dataset.train, dataset.vocabulary)
     write_tokens(folder / VALIDATION, dataset.validation, dataset.vocabulary)
     tokenizers.save(dataset.tokenizer, folder / TOKENIZER)
-    atomic.replace(folder / ABOUT, json.dumps(dataset.about, indent=1).encode())
+    atomic.write_file(folder / ABOUT, json.dumps(dataset.about, indent=1).encode())
 
 
 def open_dataset(folder) -> Dataset:

@@ -156,7 +156,7 @@ def tokenizer_class(kind: str) -> type[Tokenizer]:
 def save(tokenizer: Tokenizer, path) -> None:
     """Write a tokenizer as JSON."""
     content = {"format": _FORMAT, "kind": tokenizer.kind, **tokenizer.settings()}
-    atomic.replace(Path(path), json.dumps(content).encode())
+    atomic.write_file(Path(path), json.dumps(content).encode())
 
 
 def load(path) -> Tokenizer:

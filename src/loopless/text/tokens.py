@@ -24,9 +24,9 @@ def write_tokens(path, ids: np.ndarray, vocabulary: int) -> None:
     """Write token ids, and beside them the JSON file that describes them."""
     path, dtype = Path(path), dtype_for(vocabulary)
     _check_range(path, ids, vocabulary)
-    atomic.replace(path, np.ascontiguousarray(ids, dtype).view(np.uint8).data)
+    atomic.write_file(path, np.ascontiguousarray(ids, dtype).view(np.uint8).data)
     about = {"tokens": len(ids), "dtype": dtype.name, "vocabulary": vocabulary}
-    atomic.replace(description_file(path), json.dumps(about, indent=1).encode())
+    atomic.write_file(description_file(path), json.dumps(about, indent=1).encode())
 
 
 def read_tokens(path, *, vocabulary: int | None = None, dtype: str | None = None) -> np.ndarray:

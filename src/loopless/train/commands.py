@@ -164,7 +164,7 @@ def _export(path, output, checkpoint, agent) -> int:
     from loopless.runs import exporting
 
     run, config, weights = _weights(path, checkpoint, agent)
-    arrays, card = registry.trainer(run.trainer).exported(config, weights)
+    arrays, card = registry.trainer(run.trainer).export(config, weights)
     target = output or run.path / "policy.safetensors"
     exporting.write(target, arrays, {"run": run.name, "trainer": run.trainer, **card})
     print(f"Written {target} and {target.with_suffix('.json')}")

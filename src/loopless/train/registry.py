@@ -4,31 +4,30 @@ A trainer's config class says what it can be told, and `make` gives what `runs.s
 Imports the standard library. Tests: `tests/train/test_commands.py`.
 """
 
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from loopless.refusals import did_you_mean
 from loopless.runs.failures import BadConfig
 
 TRAINERS = {
-    "dqn": ("loopless.train.dqn.config", "DQN", "loopless.train.dqn.trainer"),
-    "ppo": ("loopless.train.ppo.config", "PPO", "loopless.train.ppo.trainer"),
-    "allo": ("loopless.train.allo.config", "ALLO", "loopless.train.allo.trainer"),
+    "dqn": ("loopless.train.dqn.config", "DQN", "loopless.train.dqn"),
+    "ppo": ("loopless.train.ppo.config", "PPO", "loopless.train.ppo"),
+    "allo": ("loopless.train.allo.config", "ALLO", "loopless.train.allo.run"),
     "avatarl": (
         "loopless.train.avatarl.config",
         "AvataRL",
-        "loopless.train.avatarl.trainer",
+        "loopless.train.avatarl.run",
     ),
-    "lm": ("loopless.train.lm.config", "LM", "loopless.train.lm.trainer"),
+    "lm": ("loopless.train.lm.config", "LM", "loopless.train.lm.run"),
 }
 
 
 def config_class(name: str) -> type:
     """The config of a trainer; BadConfig if there is none of that name."""
     if name not in TRAINERS:
-        near = get_close_matches(name, TRAINERS, 1)
-        hint = f" Did you mean {near[0]}?" if near else f" There is: {', '.join(TRAINERS)}."
+        hint = did_you_mean(name, TRAINERS, or_list=True)
         raise BadConfig([f"no trainer is called {name!r}.{hint}"])
     module, cls, _ = TRAINERS[name]
     return getattr(import_module(module), cls)

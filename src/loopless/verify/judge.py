@@ -8,13 +8,13 @@ Nothing here depends on the machine but how many cases the time is enough for. I
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
 import numpy as np
 
+from loopless.refusals import did_you_mean
 from loopless.verify import comparing, libraries
 from loopless.verify.calling import Caller, Refused, TimeUp
 from loopless.verify.contracts import CONTRACTS
@@ -55,9 +55,7 @@ def known() -> tuple[str, ...]:
 
 
 def unknown(claim: str) -> str:
-    near = difflib.get_close_matches(claim, known(), 1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known())}."
-    return f"unknown --as {claim!r}. {hint}"
+    return f"unknown --as {claim!r}.{did_you_mean(claim, known(), repr, or_list=True)}"
 
 
 class _Judge:

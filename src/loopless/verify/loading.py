@@ -6,7 +6,6 @@ Imports the standard library, and what the user names. Tests:
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from loopless.refusals import did_you_mean
 from loopless.verify.calling import TimeUp, limited
 from loopless.verify.plans import UsageError
 
@@ -39,8 +39,7 @@ def load(target: str) -> Callable:
     found = module
     for part in name.split("."):
         if not hasattr(found, part):
-            near = difflib.get_close_matches(part, [x for x in dir(found) if x[:2] != "__"], 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(part, [name for name in dir(found) if name[:2] != "__"], repr)
             raise UsageError(f"{home} has no {part!r}.{hint}")
         found = getattr(found, part)
     if not callable(found):

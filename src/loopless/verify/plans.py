@@ -7,13 +7,13 @@ row or all of them, arrays may have time first or last) becomes several plans, t
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Any
 
+from loopless.refusals import did_you_mean
 from loopless.verify import layouts, libraries
 from loopless.verify.contracts.contract import Contract
 
@@ -151,8 +151,7 @@ def _parameters(function, contract, request):
             unknown.append(p.name)
     for name in request.maps:
         if name not in [p.name for p in named]:
-            near = difflib.get_close_matches(name, [p.name for p in named], 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, [p.name for p in named], repr)
             raise UsageError(f"--map names a parameter {name!r} that it does not have.{hint}")
     if unknown:
         ours = ", ".join(form.name for form in contract.forms)
@@ -185,9 +184,8 @@ def _forms(name: str, contract: Contract, request: Request) -> tuple[str, ...]:
     if name in request.maps:
         asked = request.maps[name]
         if asked not in known:
-            near = difflib.get_close_matches(asked, known, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
-            raise UsageError(f"--map {name}={asked}: {contract.name} has no {asked!r}. {hint}")
+            hint = did_you_mean(asked, known, repr, or_list=True)
+            raise UsageError(f"--map {name}={asked}: {contract.name} has no {asked!r}.{hint}")
         return (asked,)
     for spelling in spellings(name):
         found = tuple(form.name for form in contract.forms if spelling in form.names)

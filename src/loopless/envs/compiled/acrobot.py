@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from loopless.envs.compiled.pendulum import within_a_turn
-from loopless.envs.refusals import no_count, refuse
+from loopless.envs.refusals import refuse
+from loopless.refusals import check_count
 
 GRAVITY = 9.8
 SECONDS = 0.2
@@ -53,7 +54,7 @@ class Acrobot:
     actions: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
-        refuse("envs: Acrobot", no_count("max_steps", self.max_steps))
+        refuse("envs: Acrobot", check_count("max_steps", self.max_steps))
 
     def reset(self, key: jax.Array) -> tuple[AcrobotState, jax.Array]:
         """All four numbers uniform between −0.1 and 0.1."""

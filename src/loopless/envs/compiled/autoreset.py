@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from loopless.envs import masks
-from loopless.envs.refusals import no_count, refuse
+from loopless.envs.refusals import refuse
 from loopless.envs.spaces import Box, Discrete, Space
 from loopless.envs.steps import VectorStep
+from loopless.refusals import check_count
 
 
 class CompiledEnv(Protocol):
@@ -144,7 +145,7 @@ def autoreset(env: CompiledEnv, envs: int = 1) -> Autoreset:
     whose `step` does not give back what its `reset` gave.
     """
     world = Autoreset(env, envs)
-    refuse(f"envs: {type(env).__name__}", no_count("envs", envs), _mismatches(world))
+    refuse(f"envs: {type(env).__name__}", check_count("envs", envs), _mismatches(world))
     return world
 
 

@@ -13,7 +13,8 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from loopless.envs.refusals import no_count, refuse
+from loopless.envs.refusals import refuse
+from loopless.refusals import check_count
 
 GRAVITY = 9.8
 POLE_MASS = 0.1
@@ -48,7 +49,7 @@ class CartPole:
     actions: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        refuse("envs: CartPole", no_count("max_steps", self.max_steps))
+        refuse("envs: CartPole", check_count("max_steps", self.max_steps))
 
     def reset(self, key: jax.Array) -> tuple[CartPoleState, jax.Array]:
         """All four numbers uniform between −0.05 and 0.05."""

@@ -11,8 +11,9 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from loopless.envs.refusals import no_count, refuse
+from loopless.envs.refusals import refuse
 from loopless.envs.spaces import Box, choices
+from loopless.refusals import check_count
 
 LEFTMOST, RIGHTMOST, GOAL = -1.2, 0.6, 0.45
 FASTEST = 0.07
@@ -45,7 +46,7 @@ class MountainCarContinuous:
     action_space: ClassVar[Box] = Box((1,), "float32", -STRONGEST, STRONGEST)
 
     def __post_init__(self) -> None:
-        refuse("envs: MountainCarContinuous", no_count("max_steps", self.max_steps))
+        refuse("envs: MountainCarContinuous", check_count("max_steps", self.max_steps))
 
     @property
     def actions(self) -> int:

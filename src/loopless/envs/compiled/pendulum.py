@@ -12,8 +12,9 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from loopless.envs.refusals import no_count, refuse
+from loopless.envs.refusals import refuse
 from loopless.envs.spaces import Box, choices
+from loopless.refusals import check_count
 
 GRAVITY = 10.0
 SECONDS = 0.05
@@ -45,7 +46,7 @@ class Pendulum:
     action_space: ClassVar[Box] = Box((1,), "float32", -STRONGEST, STRONGEST)
 
     def __post_init__(self) -> None:
-        refuse("envs: Pendulum", no_count("max_steps", self.max_steps))
+        refuse("envs: Pendulum", check_count("max_steps", self.max_steps))
 
     @property
     def actions(self) -> int:

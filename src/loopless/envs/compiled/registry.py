@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from loopless.envs.grids.names import COMPILED
-from loopless.envs.refusals import EnvError, nearest
+from loopless.envs.refusals import EnvError
+from loopless.refusals import did_you_mean
 
 _HOMES = {
     "Acrobot-v1": ("acrobot", "Acrobot", {}),
@@ -32,8 +33,9 @@ def compiled_ids() -> tuple[str, ...]:
 def make_compiled(env_id: str, **options: Any) -> Any:
     """The compiled environment of that id, with its fields changed by `options`."""
     if env_id not in _HOMES:
+        hint = did_you_mean(env_id, _HOMES, most=3)
         raise EnvError(
-            f"envs: no compiled environment {env_id!r}.{nearest(env_id, _HOMES)} Compiled are "
+            f"envs: no compiled environment {env_id!r}.{hint} Compiled are "
             f"{', '.join(_HOMES)}; any other Gymnasium id runs in hosted mode."
         )
     module, name, fixed = _HOMES[env_id]

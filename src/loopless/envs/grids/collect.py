@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from loopless.envs.grids.world import GridWorld
-from loopless.envs.refusals import no_choice, no_count, refuse
+from loopless.envs.refusals import refuse
+from loopless.refusals import check_choice, check_count
 
 
 class Trajectories(NamedTuple):
@@ -47,11 +48,11 @@ def collect(
     """
     refuse(
         "grid: collect",
-        no_count("envs", envs),
-        no_count("steps", steps),
-        no_count("seed", seed, 0),
-        no_count("max_episode_length", max_episode_length),
-        no_choice("terminals", terminals, ("double", "single")),
+        check_count("envs", envs),
+        check_count("steps", steps),
+        check_count("seed", seed, 0),
+        check_count("max_episode_length", max_episode_length),
+        check_choice("terminals", terminals, ("double", "single")),
     )
     from loopless.compiled.grid_walk import walk
 

@@ -27,7 +27,8 @@ from loopless.envs.grids.layouts import (
     opposite,
 )
 from loopless.envs.grids.names import GRIDS, MAZES
-from loopless.envs.refusals import EnvError, nearest, no_count, refuse
+from loopless.envs.refusals import EnvError, refuse
+from loopless.refusals import check_count, did_you_mean
 
 _MAZE = re.compile(r"GridMaze-(\d+)-seed(\d+)")
 
@@ -49,7 +50,7 @@ def generate(name: str) -> Layout:
         layout = rooms(rows, columns, 4, doors=doors, seed=seed)
     else:
         raise EnvError(
-            f"grid: no grid {name!r}.{nearest(name, (*GRIDS, MAZES))} Grids are "
+            f"grid: no grid {name!r}.{did_you_mean(name, (*GRIDS, MAZES), most=3)} Grids are "
             f"{', '.join((*GRIDS, MAZES))}, or a file with a layout."
         )
     return replace(layout, name=name)
@@ -124,7 +125,7 @@ def grid_maze(side: int, seed: int) -> Layout:
     (Prim 1957): many short dead ends, few long ways.
     """
     odd = [] if side % 2 and side >= 3 else [f"a maze's side is odd, from 3 up; received {side}"]
-    refuse("grid: maze", odd, no_count("seed", seed, 0))
+    refuse("grid: maze", odd, check_count("seed", seed, 0))
     random, inner = Random(seed), range(side // 2)
     joined: set[Cell] = set()
     free: set[Cell] = set()
@@ -151,7 +152,7 @@ def with_random_doors(layout: Layout, doors: int, seed: int = 42) -> Layout:
     Passages whose closing would cut a cell off are passed over, so that every cell can still be
     reached from every other; EnvError if fewer are left.
     """
-    refuse("grid: doors", no_count("doors", doors, 0), no_count("door_seed", seed, 0))
+    refuse("grid: doors", check_count("doors", doors, 0), check_count("door_seed", seed, 0))
     random = Random(seed)
     taken = {(door.cell, door.direction) for door in layout.doors}
     passages = [

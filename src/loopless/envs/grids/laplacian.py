@@ -20,7 +20,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from loopless.envs.refusals import no_choice, refuse
+from loopless.envs.refusals import refuse
+from loopless.refusals import check_choice
 
 _NEGLIGIBLE = 1e-18  # a tail of the geometric law with less mass than this changes no float64
 
@@ -99,7 +100,7 @@ def eigenpairs(
 
     "loss" is the Laplacian of the loss, "kernel" the symmetric part of I − K; see above.
     """
-    refuse("grid: eigenvectors", no_choice("operator", operator, ("loss", "kernel")))
+    refuse("grid: eigenvectors", check_choice("operator", operator, ("loss", "kernel")))
     kernel, weights = pairs
     never = np.flatnonzero(~(weights > 0))
     if never.size:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from loopless.envs.grids.world import GridWorld, make_grid
-from loopless.envs.refusals import EnvError, no_choice, no_count, refuse
+from loopless.envs.refusals import EnvError, refuse
+from loopless.refusals import check_choice, check_count
 
 OBSERVATIONS = ("xy", "one-hot", "pixels")
 
@@ -42,10 +43,10 @@ class GridTask:
     def __post_init__(self) -> None:
         refuse(
             "envs: grid",
-            no_choice("obs", self.obs, OBSERVATIONS),
-            no_count("max_steps", self.max_steps),
-            no_count("doors", self.doors, 0),
-            no_count("door_seed", self.door_seed, 0),
+            check_choice("obs", self.obs, OBSERVATIONS),
+            check_count("max_steps", self.max_steps),
+            check_count("doors", self.doors, 0),
+            check_count("door_seed", self.door_seed, 0),
         )
         if self.goal is not None:
             try:

@@ -15,7 +15,8 @@ import numpy as np
 from loopless.envs.grids.generators import generate, with_random_doors
 from loopless.envs.grids.layouts import Cell, Layout, unreachable
 from loopless.envs.grids.parser import parse_layout, read_layout
-from loopless.envs.refusals import EnvError, no_choice, no_count, refuse
+from loopless.envs.refusals import EnvError, refuse
+from loopless.refusals import check_choice, check_count
 
 ACTIONS = ("up", "right", "down", "left")
 _WALL, _FREE, _AGENT, _GOAL = (64, 64, 64), (255, 255, 255), (255, 0, 0), (0, 255, 0)
@@ -140,7 +141,7 @@ class GridWorld:
         "half" is xy/size − ½, in [−½, ½) on each axis; "centred" is (xy − size/2) / (longer side/2)
         and keeps the cells square.
         """
-        refuse("grid: xy", no_choice("scaling", scaling, ("half", "centred")))
+        refuse("grid: xy", check_choice("scaling", scaling, ("half", "centred")))
         size = np.array(self.layout.shape[::-1])
         xy = self.cells[:, ::-1]
         scaled = xy / size - 0.5 if scaling == "half" else (xy - size / 2) / (size.max() / 2)
@@ -152,7 +153,7 @@ class GridWorld:
 
     def pictures(self, scale: int = 1) -> np.ndarray:
         """[states, height·scale, width·scale, 3] uint8: the grid, goals green, the agent red."""
-        refuse("grid: pictures", no_count("scale", scale))
+        refuse("grid: pictures", check_count("scale", scale))
         ground = np.where(self.layout.free[..., None], _FREE, _WALL).astype(np.uint8)
         rows, columns = self.cells.T
         ground[rows[self.goals], columns[self.goals]] = _GOAL

@@ -17,9 +17,10 @@ from loopless.envs.hosted import vector
 from loopless.envs.hosted.blocks import Block, Tally
 from loopless.envs.hosted.loops import EnvLoop
 from loopless.envs.hosted.workers import Workers
-from loopless.envs.refusals import EnvError, NonFiniteError, no_choice, no_count, refuse
+from loopless.envs.refusals import EnvError, NonFiniteError, refuse
 from loopless.envs.spaces import Box, Space, choices
 from loopless.envs.steps import VectorStep
+from loopless.refusals import check_choice, check_count
 
 VECTORIZATIONS = ("auto", "sync", "async", "native", "envpool")
 PREPROCESSING = ("auto", "atari", "none")
@@ -74,11 +75,11 @@ class HostedEnvs:
     ) -> None:
         refuse(
             f"envs: {env_id}",
-            no_count("envs", envs),
-            no_count("seed", seed, 0),
-            no_choice("vectorization", vectorization, VECTORIZATIONS),
-            no_choice("preprocess", preprocess, PREPROCESSING),
-            [] if workers is None else no_count("workers", workers),
+            check_count("envs", envs),
+            check_count("seed", seed, 0),
+            check_choice("vectorization", vectorization, VECTORIZATIONS),
+            check_choice("preprocess", preprocess, PREPROCESSING),
+            [] if workers is None else check_count("workers", workers),
         )
         self.vectorization = "sync" if vectorization == "auto" else vectorization
         if vectorization == "envpool":
@@ -147,7 +148,7 @@ class HostedEnvs:
 
     def block(self, steps: int) -> Block:
         """Arrays for `collect(out=...)`."""
-        refuse(f"envs: {self.env_id}", no_count("steps", steps))
+        refuse(f"envs: {self.env_id}", check_count("steps", steps))
         width = 0 if self.mask is None else masks.width(self.action_space)
         return Block(steps, self.envs, self.obs_space, self.action_space, masks=width)
 

@@ -19,7 +19,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from loopless.envs.compiled.registry import compiled_ids
-from loopless.envs.refusals import EnvError, nearest, no_count, refuse
+from loopless.envs.refusals import EnvError, refuse
+from loopless.refusals import check_count, did_you_mean
 
 _EXTRAS = {
     "gymnasium.envs.box2d": "box2d",
@@ -113,7 +114,7 @@ def recipe(env_id: str, env_kwargs: Mapping[str, Any] | None = None, preprocess:
         raise EnvError(f"envs: preprocess='atari', but {env_id} is no Atari game.")
     kwargs = dict(env_kwargs or {})
     if kwargs.get("max_episode_steps") is not None:
-        refuse(f"envs: {env_id}", no_count("max_episode_steps", kwargs["max_episode_steps"]))
+        refuse(f"envs: {env_id}", check_count("max_episode_steps", kwargs["max_episode_steps"]))
     return Recipe(spec, kwargs, is_atari and preprocess != "none")
 
 
@@ -140,7 +141,7 @@ def _unknown(name: str) -> str:
     text = f"envs: no environment {name!r} is registered."
     if name.startswith("ALE/") and not find_spec("ale_py"):
         return f'{text} Atari games come with ale-py: pip install "gymnasium[atari,other]".'
-    near = nearest(name, {*gymnasium.registry, *compiled_ids()})
+    near = did_you_mean(name, {*gymnasium.registry, *compiled_ids()}, most=3)
     return f"{text}{near} Ids of other packages are written module:Id."
 
 

@@ -20,7 +20,8 @@ from loopless.envs import masks, spaces
 from loopless.envs.hosted.blocks import Block
 from loopless.envs.hosted.ids import Recipe
 from loopless.envs.hosted.loops import encoding
-from loopless.envs.refusals import EnvError, nearest
+from loopless.envs.refusals import EnvError
+from loopless.refusals import did_you_mean
 
 
 class VectorLoop:
@@ -161,7 +162,9 @@ def envpool(env_id: str, envs: int, env_kwargs: Mapping[str, Any]) -> VectorLoop
         ) from error
     known = pool.list_all_envs()
     if env_id not in known:
-        raise EnvError(f"envs: envpool has no environment {env_id!r}.{nearest(env_id, known)}")
+        raise EnvError(
+            f"envs: envpool has no environment {env_id!r}.{did_you_mean(env_id, known, most=3)}"
+        )
 
     def make(seed: int):
         return pool.make_gymnasium(env_id, num_envs=envs, seed=seed, **env_kwargs)

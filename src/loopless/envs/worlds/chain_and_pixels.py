@@ -11,7 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from loopless.envs.refusals import no_count, refuse
+from loopless.envs.refusals import refuse
+from loopless.refusals import check_count
 
 LEFT, RIGHT = 0, 1
 MOVES = ("up", "down", "left", "right")
@@ -45,8 +46,8 @@ class ChainWorld:
     def __post_init__(self) -> None:
         refuse(
             "envs: chain",
-            no_count("length", self.length),
-            no_count("max_steps", self.max_steps),
+            check_count("length", self.length),
+            check_count("max_steps", self.max_steps),
         )
 
     @property
@@ -130,9 +131,9 @@ class PixelsWorld:
     def __post_init__(self) -> None:
         refuse(
             "envs: pixels",
-            no_count("cells", self.cells, 2),
-            no_count("scale", self.scale),
-            no_count("max_steps", self.max_steps),
+            check_count("cells", self.cells, 2),
+            check_count("scale", self.scale),
+            check_count("max_steps", self.max_steps),
         )
 
     @property

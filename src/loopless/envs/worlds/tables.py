@@ -11,8 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from loopless.envs.refusals import no_count, refuse
+from loopless.envs.refusals import refuse
 from loopless.envs.worlds.chain_and_pixels import ChainWorld
+from loopless.refusals import check_count
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class MaskedWorld:
     def __post_init__(self) -> None:
         refuse(
             "envs: masked",
-            no_count("length", self.length),
-            no_count("max_steps", self.max_steps),
-            no_count("actions", self.actions, 2),
+            check_count("length", self.length),
+            check_count("max_steps", self.max_steps),
+            check_count("actions", self.actions, 2),
         )
 
     @property
@@ -123,7 +124,7 @@ class MemoryWorld:
     starts: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        refuse("envs: memory", no_count("length", self.length, 0))
+        refuse("envs: memory", check_count("length", self.length, 0))
 
     @property
     def max_steps(self) -> int:

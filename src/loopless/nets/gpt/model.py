@@ -229,7 +229,7 @@ def parameters(model) -> int:
 def shape_of(vocabulary, block, size, gelu, compute) -> Size:
     """The body that `size` names or lists; ValueError with all that makes no model."""
     problems = [
-        f"{name} is an integer from 1 up; received {value!r}"
+        f"{name} must be an integer of at least 1; received {value!r}"
         for name, value in (("vocabulary", vocabulary), ("block", block))
         if not _is_count(value)
     ]

@@ -208,7 +208,7 @@ def _checked(model: GPT, tokens, n, temperature, top_k, repetition_penalty, chun
     counts = {"n": n, "chunk": chunk} | ({} if top_k is None else {"top_k": top_k})
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            problems.append(f"{name} is an integer from 1 up; received {value!r}")
+            problems.append(f"{name} must be an integer of at least 1; received {value!r}")
     if not 0 <= temperature < np.inf:
         problems.append(f"temperature is 0 or more; received {temperature}")
     if not 0 < repetition_penalty < np.inf:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from loopless.refusals import no_choice, no_count, refuse
+from loopless.refusals import check_choice, check_count, refuse
 from loopless.replay.device.episodes import EpisodicState, append, empty, lines_from
 from loopless.replay.device.gaps import gaps
 from loopless.replay.device.layout import (
@@ -59,10 +59,10 @@ class EpisodicBuffer:
     def __post_init__(self) -> None:
         where = "EpisodicBuffer"
         fields, problems = declare(where, self.fields, RESERVED)
-        problems += no_count("capacity", self.capacity, 2)
-        problems += no_choice("terminals", self.terminals, CONVENTIONS)
-        problems += no_choice("law", self.law, LAWS)
-        problems += no_count("max_rows", self.max_rows, 0)
+        problems += check_count("capacity", self.capacity, 2)
+        problems += check_choice("terminals", self.terminals, CONVENTIONS)
+        problems += check_choice("law", self.law, LAWS)
+        problems += check_count("max_rows", self.max_rows, 0)
         if not any(name.split("/")[0] == "obs" for name, _ in fields):
             problems.append('fields has no "obs"')
         if not problems and self.capacity > MOST:

@@ -17,9 +17,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from loopless.process import free_memory_bytes
 from loopless.replay.device.words import around
 from loopless.replay.fields import Field, flatten, parse_fields, unflatten
-from loopless.replay.storage.size import bytes_that_fit, free_memory_bytes
+from loopless.replay.storage.size import bytes_that_fit
 
 LARGE = 256  # bytes from which a field has an array of its own
 WORD = 4

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 
-from loopless.refusals import no_count, refuse
+from loopless.refusals import check_count, refuse
 from loopless.replay.device.layout import (
     Layout,
     check_fits,
@@ -58,8 +58,10 @@ class Ring:
     def __post_init__(self) -> None:
         where = type(self).__name__
         fields, problems = declare(where, self.fields, RESERVED)
-        problems += no_count("capacity", self.capacity, 1) + no_count("n_step", self.n_step, 1)
-        problems += no_count("envs", self.envs, 1)
+        problems += check_count("capacity", self.capacity, 1) + check_count(
+            "n_step", self.n_step, 1
+        )
+        problems += check_count("envs", self.envs, 1)
         if not problems:
             problems += window_problems(dict(fields), self.n_step, self.gamma)
             if not self.envs <= self.capacity <= MOST:
@@ -180,8 +182,8 @@ class Ring:
 
 def leading_shape(where: str, batch_size, batches, newest=0) -> tuple[int, ...]:
     """The shape of a draw."""
-    problems = no_count("batch_size", batch_size, 1) + no_count("newest", newest, 0)
-    problems += [] if batches is None else no_count("batches", batches, 1)
+    problems = check_count("batch_size", batch_size, 1) + check_count("newest", newest, 0)
+    problems += [] if batches is None else check_count("batches", batches, 1)
     if not problems and newest > batch_size:
         problems.append(f"newest={newest} is more than batch_size={batch_size}")
     refuse(f"{where}.sample", problems)

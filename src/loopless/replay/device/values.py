@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.refusals import misnamed, refuse
+from loopless.refusals import check_names, refuse
 from loopless.replay.fields import Field, flatten
 
 
@@ -27,7 +27,7 @@ def read_values(
     if not isinstance(given, Mapping):
         raise TypeError(f"{where}: rows are a dict of arrays; received {type(given).__name__}.")
     flat = flatten(where, given)
-    problems: list[str | Exception] = list(misnamed(flat, fields))
+    problems: list[str | Exception] = list(check_names(flat, fields))
     known = {name: _as_array(flat[name]) for name in fields if name in flat}
     leading: tuple[int, ...] = ()
     if known:

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from loopless.refusals import no_choice, refuse
+from loopless.refusals import check_choice, refuse
 
 LIBRARIES = ("numpy", "torch", "jax")
 
 
 def check_library(where: str, library: str, out) -> None:
     """Refuse what is no library, or none that can be written into."""
-    problems = no_choice("library", library, LIBRARIES)
+    problems = check_choice("library", library, LIBRARIES)
     if not problems and library != "numpy" and out is not None:
         problems.append(f"out takes NumPy arrays; leave it out with library={library!r}")
     refuse(where, problems)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from loopless.refusals import no_count, refuse
+from loopless.refusals import check_count, refuse
 from loopless.replay.host.transitions import Ring, kernels
 
 
@@ -75,7 +75,7 @@ class ReplayBuffer(Ring):
         where = "ReplayBuffer.sample"
         plan = self._plan(where, batch_size, batches)
         if newest.__class__ is not int:
-            refuse(where, no_count("newest", newest, 0))
+            refuse(where, check_count("newest", newest, 0))
         if not 0 <= newest <= batch_size:
             raise ValueError(f"{where}: newest={newest} is not from 0 to batch_size={batch_size}.")
         block, arrays = self._arrays(where, plan, out, library)

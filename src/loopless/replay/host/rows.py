@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.refusals import misnamed, refuse
+from loopless.refusals import check_names, refuse
 from loopless.replay.fields import Field
 from loopless.replay.storage import size as memory
 from loopless.replay.storage.memory import Memory
@@ -173,7 +173,7 @@ class PackedRows:
         """Refuse what the results cannot be written into."""
         if not isinstance(out, Mapping):
             raise TypeError(f"{where}: out is a dict of arrays like the result; received {out!r}.")
-        problems = misnamed(out, plan.places)
+        problems = check_names(out, plan.places)
         for name, (shape, dtype, _place) in plan.places.items():
             array = out.get(name)
             if array is None:

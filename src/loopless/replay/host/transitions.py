@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from loopless.refusals import misnamed, no_count, refuse
+from loopless.refusals import check_count, check_names, refuse
 from loopless.replay.casts import convert_all
 from loopless.replay.fields import Field, flatten, parse_fields, unflatten
 from loopless.replay.host.outputs import as_library, check_library
@@ -58,8 +58,8 @@ class Ring(Kept):
         where, store = type(self).__name__, NumPyStore()
         parsed, problems = parse_fields(where, fields, store, RESERVED)
         pairs: dict[str, str] = {}
-        problems += no_count("capacity", capacity, 1) + no_count("seed", seed, 0)
-        problems += no_count("n_step", n_step, 1) + no_count("envs", envs, 1)
+        problems += check_count("capacity", capacity, 1) + check_count("seed", seed, 0)
+        problems += check_count("n_step", n_step, 1) + check_count("envs", envs, 1)
         if not parsed and not problems:
             problems.append("fields is empty")
         if not problems:
@@ -130,7 +130,7 @@ class Ring(Kept):
         """Write one transition, or [n, ...] of them; the first slot and n."""
         where = f"{type(self).__name__}.add"
         flat = flatten(where, given) if self._nested else given
-        problems, leading = misnamed(flat, self._fields), leading_shape(flat, self._fields)
+        problems, leading = check_names(flat, self._fields), leading_shape(flat, self._fields)
         if self._envs > 1 and leading != (self._envs,):
             problems.append(
                 f"rows have leading shape {leading}; with envs={self._envs} every call brings "
@@ -161,8 +161,8 @@ class Ring(Kept):
     def _plan(self, where: str, batch_size, batches) -> Plan:
         """The plan for draws of this shape; an error if they cannot be made."""
         if type(batch_size) is not int or (batches is not None and type(batches) is not int):
-            problems = no_count("batch_size", batch_size, 1)
-            refuse(where, problems + ([] if batches is None else no_count("batches", batches, 1)))
+            problems = check_count("batch_size", batch_size, 1)
+            refuse(where, problems, [] if batches is None else check_count("batches", batches))
             batch_size, batches = index(batch_size), None if batches is None else index(batches)
         if self._size < batch_size:
             if self._storage.closed:
@@ -173,8 +173,8 @@ class Ring(Kept):
             )
         plan = self._plans.get((batch_size, batches))
         if plan is None:
-            problems = no_count("batch_size", batch_size, 1)
-            refuse(where, problems + ([] if batches is None else no_count("batches", batches, 1)))
+            problems = check_count("batch_size", batch_size, 1)
+            refuse(where, problems, [] if batches is None else check_count("batches", batches))
             leading = (batch_size,) if batches is None else (batches, batch_size)
             plan = self._rows.plan(leading, self._own, follow_last=self._last, summed=self._summed)
             if len(self._plans) >= 64:  # a caller with ever new shapes
@@ -252,7 +252,7 @@ class Ring(Kept):
         where = f"{type(self).__name__}.restore"
         own, same = self._numbers(), ("capacity", "envs")
         read = saved.read_numbers(where, state, own, self._fields, same=same)
-        refuse(where, self._inconsistent(read), saved.UNCHANGED)
+        refuse(where, self._inconsistent(read), note=saved.UNCHANGED)
         arrays = saved.read_fields(where, state, self._fields, (read["size"],), self._store)
         size, oldest = read["size"], read["head"] if read["size"] == self.capacity else 0
         self._rows.announce(0, self.capacity)

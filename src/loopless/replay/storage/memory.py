@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.refusals import no_choice, refuse
+from loopless.refusals import check_choice, refuse
 from loopless.replay.storage import size as memory
 
 LINE = 64  # bytes in a cache line
@@ -47,7 +47,7 @@ def storage_of(where: str, storage, path) -> Any:
     """What the arguments `storage` and `path` of a constructor stand for."""
     if not isinstance(storage, str) and storage is not None:
         return storage  # of a buffer that is opened again
-    problems = no_choice("storage", storage, ("memory", "memmap"))
+    problems = check_choice("storage", storage, ("memory", "memmap"))
     if not problems and (storage == "memmap") != (path is not None):
         problems.append(
             'storage="memmap" needs path, a new folder'

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.refusals import misnamed, no_count, refuse
+from loopless.refusals import check_count, check_names, refuse
 from loopless.replay.casts import convert_all
 from loopless.replay.fields import Field
 
@@ -32,7 +32,7 @@ def read_numbers(
     `own` is what the buffer holds there now: an int from 0 up, equal if it is one of the `same`;
     or an array whose shape and dtype are kept, its numbers from 0 to `most`.
     """
-    problems = misnamed(state, [*(f"data/{name}" for name in fields), *own])
+    problems = check_names(state, [*(f"data/{name}" for name in fields), *own])
     read: dict[str, Any] = {}
     for name in [name for name in own if name in state]:
         given, mine = state[name], own[name]
@@ -42,13 +42,13 @@ def read_numbers(
                 problems.append(f"{name} is no array {mine.shape} {mine.dtype}")
             elif most and name in most and not ((array >= 0) & (array <= most[name])).all():
                 problems.append(f"{name} are not from 0 to {most[name]}")
-        elif wrong := no_count(name, given, 0):
+        elif wrong := check_count(name, given, 0):
             problems += wrong
         elif name in same and given != mine:
             problems.append(f"the state has {given} {name}, the buffer {mine}")
         else:
             read[name] = int(given)
-    refuse(where, problems, UNCHANGED)
+    refuse(where, problems, note=UNCHANGED)
     return read
 
 

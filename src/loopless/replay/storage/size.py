@@ -6,9 +6,9 @@ Imports `fields` only. Tests: `tests/replay/test_rollout_refusals.py`, through t
 import math
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from loopless.process import free_memory_bytes as free_memory_bytes
 from loopless.replay.fields import Field
 
 
@@ -49,13 +49,3 @@ def readable_bytes(count: int) -> str:
     """12_345_678 as "12.3 MB"."""
     power = min(4, (len(str(count)) - 1) // 3)
     return f"{count:,} bytes" if power == 0 else f"{count / 1000**power:,.1f} {'_kMGT'[power]}B"
-
-
-def free_memory_bytes() -> int | None:
-    """What Linux says a process may still take; None elsewhere."""
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        return None
-    _, found, rest = text.partition("MemAvailable:")
-    return int(rest.split()[0]) * 1024 if found else None

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from loopless.refusals import did_you_mean
 from loopless.runs.config import schema
 
 # A negative number is a value: -3, -.5, -1e-4, -inf.
@@ -30,7 +31,7 @@ def read(keys: Mapping[str, Any], arguments: Sequence[str]) -> tuple[dict[str, A
             values[negated[name]] = False
             problems += _stray(words, f"{flag} takes no value")
         elif name not in spelled:
-            near = schema.did_you_mean(name, [*spelled, *negated], str) or " See --help."
+            near = did_you_mean(name, [*spelled, *negated]) or " See --help."
             problems.append(f"unknown flag {flag}.{near}")
         elif keys[key := spelled[name]] is bool:
             values[key] = True

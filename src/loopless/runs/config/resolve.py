@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
+from loopless.refusals import did_you_mean
 from loopless.runs.config import flags, schema
 from loopless.runs.failures import BadConfig
 
@@ -53,6 +54,16 @@ def to_toml(config: Any, header: str = "") -> str:
     return comment + tomli_w.dumps(schema.nested(plain))
 
 
+def complete(cls: type, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `settings` that an older version wrote with the defaults of keys that they lack."""
+    import tomli_w
+
+    values, problems = _parse(schema.keys_of(cls), tomli_w.dumps(settings), "settings")
+    if problems:
+        return settings
+    return tomllib.loads(to_toml(schema.build(cls, schema.nested(values))))
+
+
 def differences(old: Any, new: Any) -> list[str]:
     """What differs between two configs of one class: `gamma: 0.99 → 0.9`."""
     pairs = {
@@ -63,7 +74,7 @@ def differences(old: Any, new: Any) -> list[str]:
 
 
 def _checked(cls: type[Config], values: Mapping[str, Any], problems: list[str]) -> Config:
-    config = schema.build(cls(), schema.nested(values))
+    config = schema.build(cls, schema.nested(values))
     own = getattr(config, "problems", list)()
     if problems or own:
         raise BadConfig([*problems, *own])
@@ -72,7 +83,7 @@ def _checked(cls: type[Config], values: Mapping[str, Any], problems: list[str]) 
 
 def _read(file: Path) -> tuple[str, list[str]]:
     try:
-        return durable.read_small(file, LARGEST_FILE).decode(), []
+        return atomic.read_small(file, LARGEST_FILE).decode(), []
     except FileNotFoundError:
         return "", [f"there is no file {file}."]
     except UnicodeDecodeError:
@@ -110,7 +121,7 @@ def _problem(name: str, why: str, source: str, lines: Mapping[str, int], names: 
     where = f'"{name}" in {source}, line {lines.get(name, "?")}'
     if why:
         return f"{where} {why}"
-    return f"unknown key {where}." + schema.did_you_mean(name, names, lambda near: f'"{near}"')
+    return f"unknown key {where}." + did_you_mean(name, names, '"{}"'.format)
 
 
 def _dots(name: str) -> Iterator[int]:

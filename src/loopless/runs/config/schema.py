@@ -8,7 +8,6 @@ Imports the standard library only. Tests: `tests/runs/test_config.py`.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -50,13 +49,20 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def build(default: Any, values: Mapping[str, Any]) -> Any:
-    """`default` with the nested `values` in place of its own."""
-    changes = {
-        name: build(getattr(default, name), value) if isinstance(value, dict) else value
-        for name, value in values.items()
-    }
-    return replace(default, **changes)
+def build(cls: type, values: Mapping[str, Any]) -> Any:
+    """Return a config of class `cls` with the nested `values`, and defaults for all others.
+
+    Defaults that depend on other settings are the business of the class's `__post_init__`.
+    """
+    default = cls()
+    return cls(**{name: _with(getattr(default, name), value) for name, value in values.items()})
+
+
+def _with(default: Any, value: Any) -> Any:
+    """Return `value`; or if it is a table, `default` with the values of the table."""
+    if not isinstance(value, dict):
+        return value
+    return replace(default, **{name: _with(getattr(default, name), x) for name, x in value.items()})
 
 
 def value_of(config: Any, name: str) -> Any:
@@ -126,16 +132,6 @@ def to_toml(value: Any) -> Any:
     if isinstance(value, tuple):
         return [to_toml(item) for item in value]
     return str(value) if isinstance(value, Path) else value
-
-
-def did_you_mean(name: str, names: Iterable[str], show: Callable[[str], str]) -> str:
-    """The nearest of `names`: in whole, or by what follows its last dot."""
-    names = list(names)
-    close = get_close_matches(name, names, 1)
-    if not close:
-        by_last = {other.rpartition(".")[2]: other for other in names}
-        close = [by_last[last] for last in get_close_matches(name.rpartition(".")[2], by_last, 1)]
-    return f" Did you mean {show(close[0])}?" if close else ""
 
 
 def _one(found: list[Any]) -> Any:

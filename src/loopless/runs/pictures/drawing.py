@@ -23,7 +23,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
 from loopless.process import cores
 from loopless.runs.pictures import plots
 from loopless.runs.pictures.follow import Log
@@ -76,7 +76,7 @@ class Drawing:
         self.everything = tuple(plots.PICTURES)
         self.failed: set[str] = set()
         with suppress(OSError):
-            durable.recover(folder / "plots")  # what a renderer left that was killed
+            atomic.recover(folder / "plots")  # what a renderer left that was killed
 
     def draw(self, wanted: Iterable[str], snapshots: Mapping[str, Path]) -> None:
         self._guarded("the log", self._read)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import Formatter, MaxNLocator
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
 from loopless.runs.pictures.series import Curve
 
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -188,9 +187,4 @@ def write(picture: Figure | bytes, path: Path) -> None:
         with styled():
             picture.savefig(image, format=path.suffix.removeprefix("."))
         picture = image.getvalue()
-    staged = durable.beside(path)
-    try:
-        staged.write_bytes(picture)
-        os.replace(staged, path)
-    finally:
-        staged.unlink(missing_ok=True)
+    atomic.write_file(path, picture, flush=False)

@@ -9,7 +9,6 @@ are saved, no more than `MOST` are kept, evenly spread. Imports NumPy. Tests:
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from loopless.files import atomic as durable
+from loopless.files import atomic
 from loopless.runs.failures import writing
 
 MOST = 64
@@ -31,11 +30,9 @@ def save(run: Path, arrays: Mapping[str, Any]) -> Path:
     path = Path(run) / FOLDER / f"{step:012}.npz"
     data = io.BytesIO()
     np.savez(data, allow_pickle=False, **{name: np.asarray(x) for name, x in arrays.items()})
-    staged = durable.beside(path)
     with writing(str(path)):
         path.parent.mkdir(exist_ok=True)
-        staged.write_bytes(data.getvalue())
-        os.replace(staged, path)
+        atomic.write_file(path, data.getvalue(), flush=False)
         _thin(paths(run))
     return path
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from loopless.runs.memory import resident_bytes
+from loopless.process import resident_bytes
 from loopless.runs.progress import frame
 from loopless.runs.progress.clock import Clock
 

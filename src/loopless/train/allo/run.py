@@ -301,7 +301,7 @@ def player(config: ALLO, weights: Mapping[str, np.ndarray]) -> Any:
     )
 
 
-def exported(
+def export(
     config: ALLO, weights: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays of an encoder, its eigenvalues, and a card that says how to use them."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from loopless.nets.gpt.model import GPT
 from loopless.nets.gpt.weights import gpt2_form, read_gpt2
-from loopless.replay.storage.size import free_memory_bytes
+from loopless.process import free_memory_bytes
 from loopless.runs import exporting
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.failures import BadConfig

@@ -22,7 +22,7 @@ from loopless.train.avatarl.critic import Critic, CriticAdvisor
 from loopless.train.lm.config import LM
 from loopless.train.lm.data import FOLDER, TextData, as_bad_config, reopen_data
 from loopless.train.lm.run import TextRun
-from loopless.train.lm.run import exported as exported  # a student is a language model
+from loopless.train.lm.run import export as export  # a student is a language model
 
 # Critics may differ in these settings: they change nothing about what is learned.
 _IRRELEVANT = {

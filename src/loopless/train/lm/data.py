@@ -87,7 +87,7 @@ def save_data(dataset: Dataset, run_folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         if dataset.tokenizer is not None:
             tokenizers.save(dataset.tokenizer, folder / datasets.TOKENIZER)
-        atomic.replace(folder / TOKEN_FILES, json.dumps(dataset.about, indent=1).encode())
+        atomic.write_file(folder / TOKEN_FILES, json.dumps(dataset.about, indent=1).encode())
 
 
 def reopen_data(config: TextOptions, run_folder: Path) -> Dataset:
@@ -167,7 +167,7 @@ class TextData:
         values = self._count_baselines()
         with writing(str(file)):
             content = {"windows": windows, "values": values}
-            atomic.replace(file, json.dumps(content, indent=1).encode())
+            atomic.write_file(file, json.dumps(content, indent=1).encode())
         return values
 
     def _count_baselines(self) -> dict[str, float]:

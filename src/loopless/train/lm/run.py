@@ -228,7 +228,7 @@ def reopen(config: LM, folder: Path) -> TextRun:
     return TextRun(config, TextData.of(config, reopen_data(config, folder)), folder=folder)
 
 
-def exported(config: TextOptions, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict]:
+def export(config: TextOptions, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict]:
     """Return the arrays of a model by GPT-2's names, and a card that says how to use them."""
     arrays, card = gpt2_form(load_model(config, weights))
     return arrays, card | {"use": USE}

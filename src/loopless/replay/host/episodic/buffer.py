@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
-from loopless.refusals import no_choice, no_count, refuse
+from loopless.refusals import check_choice, check_count, refuse
 from loopless.replay.fields import flatten, parse_fields, unflatten
 from loopless.replay.host.episodic.draws import EpisodicDraws
 from loopless.replay.host.episodic.rows import read_padded, read_row
@@ -80,8 +80,10 @@ class EpisodicReplayBuffer(Kept):
         path: str | os.PathLike | None = None,
     ) -> None:
         where = "EpisodicReplayBuffer"
-        problems = no_count("capacity", capacity, 1) + no_count("seed", seed, 0)
-        problems += no_choice("terminals", terminals, CONVENTIONS) + no_choice("law", law, LAWS)
+        problems = check_count("capacity", capacity, 1) + check_count("seed", seed, 0)
+        problems += check_choice("terminals", terminals, CONVENTIONS) + check_choice(
+            "law", law, LAWS
+        )
         if not problems and capacity >= 2**31:
             problems.append(f"capacity is below 2³¹ steps; received {capacity:,}")
         parsed, wrong = parse_fields(where, fields, NumPyStore(), RESERVED)
@@ -120,7 +122,7 @@ class EpisodicReplayBuffer(Kept):
         )
         total = len(rows.horizons)
         capacity = total if capacity is None else capacity
-        if not no_count("capacity", capacity, 1) and capacity < total:
+        if not check_count("capacity", capacity, 1) and capacity < total:
             refuse(where, [f"the rows have {total:,} steps, more than capacity={capacity:,}"])
         declared = {name: (array.shape[1:], array.dtype) for name, array in rows.arrays.items()}
         buffer = cls(capacity, unflatten(declared), terminals=convention, law=law, seed=seed)
@@ -252,7 +254,7 @@ class EpisodicReplayBuffer(Kept):
         where = "EpisodicReplayBuffer.set_row_weights"
         array = None if weights is None else read_weights(where, weights, self.rows)
         if array is not None:
-            refuse(where, self._store.weight_problems(rows=array), UNCHANGED)
+            refuse(where, self._store.weight_problems(rows=array), note=UNCHANGED)
         self._store.weigh_rows(array)
 
     def set_step_weights(self, weights) -> None:
@@ -267,7 +269,7 @@ class EpisodicReplayBuffer(Kept):
         where = "EpisodicReplayBuffer.set_step_weights"
         array = None if weights is None else read_weights(where, weights, len(self))
         if array is not None:
-            refuse(where, self._store.weight_problems(steps=array), UNCHANGED)
+            refuse(where, self._store.weight_problems(steps=array), note=UNCHANGED)
         self._store.weigh_steps(array)
 
     def state(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.refusals import no_count, refuse
+from loopless.refusals import check_count, refuse
 from loopless.replay.fields import flatten, unflatten
 from loopless.replay.host.episodic.store import EpisodicStore
 from loopless.replay.host.outputs import as_library, check_library
@@ -179,9 +179,9 @@ def _compiled() -> Any:
 def _read_counts(where: str, batch_size, batches, episodes, max_horizon, discount) -> tuple:
     """The counts of a call as ints or None; one error for all that is wrong."""
     given = {"batches": batches, "episodes": episodes, "max_horizon": max_horizon}
-    problems = no_count("batch_size", batch_size, 1)
+    problems = check_count("batch_size", batch_size, 1)
     for name, count in given.items():
-        problems += [] if count is None else no_count(name, count, 1)
+        problems += [] if count is None else check_count(name, count, 1)
     if not problems and episodes is not None and batch_size % episodes:
         problems.append(f"batch_size={batch_size} is no multiple of episodes={episodes}")
     try:

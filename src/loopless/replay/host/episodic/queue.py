@@ -8,7 +8,7 @@ begins before p − capacity. Imports `refusals` only. Tests: `tests/replay/test
 
 import numpy as np
 
-from loopless.refusals import listing
+from loopless.refusals import list_first
 
 
 class RowQueue:
@@ -64,7 +64,7 @@ class RowQueue:
         stored = (indices >= 0) & (indices < self.capacity) & (positions < self.ends[rows])
         if not stored.all():
             missing = np.atleast_1d(indices)[~np.atleast_1d(stored)]
-            raise ValueError(f"{where}: no step is stored at {listing(missing)}.")
+            raise ValueError(f"{where}: no step is stored at {list_first(missing)}.")
         return rows
 
     def place(self, length: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.refusals import listing, misnamed, refuse
+from loopless.refusals import check_names, list_first, refuse
 from loopless.replay.casts import convert_all
 from loopless.replay.fields import Field
 from loopless.replay.host.episodic.segments import horizons, odd_run, places_in_runs, sums_over_rows
@@ -39,7 +39,7 @@ def read_row(
     capacity: int,
 ) -> Rows:
     """One row, as `add_episode` is given it; one error for all that is wrong."""
-    problems = misnamed(given, fields)
+    problems = check_names(given, fields)
     known = {name: given[name] for name in fields if name in given}
     length = _length(known)
     if length > capacity:
@@ -85,7 +85,7 @@ def _mark_rows(where: str, arrays, lengths, marks, valid, convention: str) -> Ro
     """Horizons for checked `arrays` of rows of these `lengths`."""
     steps = int(lengths.sum())
     if steps == 0:
-        refuse(where, ["there is no step"], UNCHANGED)
+        refuse(where, ["there is no step"], note=UNCHANGED)
     last = np.zeros(steps, bool)
     last[np.cumsum(lengths) - 1] = True
     if marks is None:
@@ -99,16 +99,16 @@ def _mark_rows(where: str, arrays, lengths, marks, valid, convention: str) -> Ro
             f'"double" marks come in pairs, or are cut by the end of the row (use "single" if '
             f"each end is marked once)"
         )
-        refuse(where, [problem], UNCHANGED)
+        refuse(where, [problem], note=UNCHANGED)
     ahead = horizons(marks, last, convention, valid, places)
     starts = sums_over_rows(ahead > 0, lengths)
     if not starts.all():
         none = np.flatnonzero(starts == 0)
-        which = f"rows {listing(none)} have" if len(lengths) > 1 else "the episode has"
+        which = f"rows {list_first(none)} have" if len(lengths) > 1 else "the episode has"
         refuse(
             where,
             [f"{which} no step with a successor in the same segment (two steps are the least)"],
-            UNCHANGED,
+            note=UNCHANGED,
         )
     return Rows(arrays, lengths, ahead, starts)
 

@@ -101,8 +101,8 @@ def _read(
     most = {"lengths": store.capacity, "horizons": store.capacity}
     read = read_numbers(where, state, own, fields, same=("capacity", *same), most=most)
     if not _rows_fit(store.capacity, read["first"], lengths, read["horizons"]):
-        refuse(where, ["the rows of the state do not fit together"], UNCHANGED)
-    refuse(where, _weight_problems(store, read), UNCHANGED)
+        refuse(where, ["the rows of the state do not fit together"], note=UNCHANGED)
+    refuse(where, _weight_problems(store, read), note=UNCHANGED)
     return read
 
 

@@ -52,12 +52,12 @@ def read_weights(where: str, weights, count: int) -> np.ndarray:
         array = np.empty(0, object)
     if array.shape != (count,) or array.dtype.kind not in "iuf":
         received = f"received {array.shape} {array.dtype}"
-        refuse(where, [f"weights are numbers [{count:,}]; {received}"], UNCHANGED)
+        refuse(where, [f"weights are numbers [{count:,}]; {received}"], note=UNCHANGED)
     array = array.astype(np.float64)
     wrong = np.flatnonzero(~((array >= 0) & (array < np.inf)))
     if wrong.size:
         named = f"number {wrong[0]} is {array[wrong[0]]}"
-        refuse(where, [f"weights are finite numbers from 0 up; {named}"], UNCHANGED)
+        refuse(where, [f"weights are finite numbers from 0 up; {named}"], note=UNCHANGED)
     return array
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from loopless.kernels.normalize import normalize
 from loopless.kernels.rollouts import AUTORESETS
-from loopless.refusals import misnamed, no_choice, no_count, refuse
+from loopless.refusals import check_choice, check_count, check_names, refuse
 from loopless.replay.fields import Field, flatten
 from loopless.replay.host.rollout.batches import Shuffler, batch_bounds
 from loopless.replay.host.rollout.columns import Columns
@@ -62,9 +62,9 @@ class RolloutBuffer:
         autoreset: Literal["same_step", "next_step"] = "same_step",
         seed: int = 0,
     ) -> None:
-        problems = no_count("steps", steps, 1) + no_count("envs", envs, 1)
-        problems += no_count("seed", seed, 0) + no_choice("library", library, tuple(STORES))
-        problems += no_choice("autoreset", autoreset, AUTORESETS)
+        problems = check_count("steps", steps, 1) + check_count("envs", envs, 1)
+        problems += check_count("seed", seed, 0) + check_choice("library", library, tuple(STORES))
+        problems += check_choice("autoreset", autoreset, AUTORESETS)
         refuse("RolloutBuffer", problems)
         self._store = STORES[library](device)
         same_step = autoreset == "same_step"
@@ -131,7 +131,7 @@ class RolloutBuffer:
         where = "RolloutBuffer.add"
         chosen, leading = self._columns.choose(where, env, envs)
         step = flatten(where, step)
-        problems = misnamed(step, self._added)
+        problems = check_names(step, self._added)
         given = {name: step[name] for name in self._added if name in step}
         if final_values is not None and self._ends.same_step:
             given["final_values"] = final_values

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.refusals import listing
+from loopless.refusals import list_first
 from loopless.replay.casts import convert_all
 from loopless.replay.fields import Field, unflatten
 from loopless.replay.storage import size as memory
@@ -105,7 +105,7 @@ class Columns:
         if (lengths >= self.steps).any():
             full = np.atleast_1d(np.arange(self.envs)[chosen])[lengths >= self.steps]
             raise RuntimeError(
-                f"{where}: the column of env {listing(full)} is full with "
+                f"{where}: the column of env {list_first(full)} is full with "
                 f"{self.steps:,} steps. Nothing was added; call finish(), train, then clear()."
             )
         cells = self.cells(lengths, chosen)

@@ -10,7 +10,7 @@ import numpy as np
 
 from loopless.kernels.returns import gae
 from loopless.kernels.rollouts import successor_values
-from loopless.refusals import listing
+from loopless.refusals import list_first
 from loopless.replay.casts import convert_all
 from loopless.replay.host.rollout.ends import Ends
 
@@ -39,7 +39,7 @@ def next_values(where: str, ends: Ends, last_values) -> Any:
     outside = successor_outside(where, ends)
     if last_values is None and outside.size:
         raise ValueError(
-            f"{where}: the column of env {listing(outside)} has not ended, and last_values is "
+            f"{where}: the column of env {list_first(outside)} has not ended, and last_values is "
             f"missing. Pass the values [envs] of the observations that follow the last rows."
         )
     field = columns.fields["values"]
@@ -68,8 +68,8 @@ def successor_outside(where: str, ends: Ends) -> np.ndarray:
     if len(steps):
         raise RuntimeError(
             f"{where}: {len(steps)} truncated rows wait for their successor's value, at (step, "
-            f"env) {listing(np.stack([steps, envs], 1))}. Call bootstrap(values) in the order of "
-            f"pending(), or pass final_values to add()."
+            f"env) {list_first(np.stack([steps, envs], 1))}. Call bootstrap(values) in the order "
+            f"of pending(), or pass final_values to add()."
         )
     columns, host = ends.columns, ends.store.host
     terminated, truncated = host(columns.view("terminated")), host(columns.view("truncated"))

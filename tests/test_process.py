@@ -1,11 +1,14 @@
-"""How many cores a process may use, and how many work together."""
+"""Cores, threads and memory of this process."""
 
 import os
 
+import numpy as np
 import pytest
 
 from loopless import process as module
-from loopless.process import cores, even_share, threads
+from loopless.process import cores, even_share, peak_bytes, resident_bytes, threads
+
+SIZE, SLACK = 64 << 20, 2 << 20  # the system adds pages up now and then
 
 
 def test_cores_are_those_that_the_process_may_run_on(monkeypatch):
@@ -33,3 +36,13 @@ def test_xla_has_the_threads_that_it_was_told(monkeypatch, told, expected):
 )
 def test_cores_have_the_same_number_of_agents(agents, there, expected):
     assert even_share(agents, there) == expected
+
+
+def test_what_is_held_counts_and_what_was_held_stays_in_the_peak():
+    before = resident_bytes()
+    held = np.ones(SIZE, np.uint8)
+    during = resident_bytes()
+    del held
+    assert during - before > 0.9 * SIZE
+    assert resident_bytes() < during - 0.9 * SIZE
+    assert peak_bytes() >= during - SLACK
