@@ -1,7 +1,6 @@
 """What an ALLO run can be told: every mistake in words, all of them at once."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -12,27 +11,27 @@ from run_results import command
 
 from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadConfig
-from loopless.train.allo.algorithm import _network
+from loopless.train.allo.algorithm import network_of
 from loopless.train.allo.config import ALLO, LEAST
-from loopless.train.allo.data import observations_of, source_of
+from loopless.train.allo.data import observation_type, read_source
 
 WRONG = [
-    ({"learning_rate": 0.0}, "learning_rate is 0.0"),
-    ({"learning_rate": float("inf")}, "learning_rate is infinite"),
-    ({"barrier": (1.0, float("inf"))}, "barrier is infinite"),
-    ({"barrier": ()}, "one number or more"),
-    ({"barrier": (1.0, -1.0)}, "from 0 up"),
-    ({"discount": 1.0}, "discount is 1.0; it lies in [0, 1)"),
-    ({"discount": -0.1}, "discount is -0.1; it lies in [0, 1)"),
-    ({"integral_decay": 1.1}, "integral_decay is 1.1"),
-    ({"gate_threshold": 0.0}, "gate_threshold is 0.0"),
-    ({"hidden": (64, 0)}, "widths are from 1 up"),
-    ({"env_steps": 120, "episode_length": 50}, "no multiple of episode_length=50"),
-    ({"permute_at": 20_000}, "permute_at is 20000; the run ends at 20000"),
-    ({"objective": "ggdo", "scale": "full"}, "scale is for allo"),
+    ({"learning_rate": 0.0}, "learning_rate must be above 0; received 0.0"),
+    ({"learning_rate": float("inf")}, "learning_rate must be finite"),
+    ({"barrier": (1.0, float("inf"))}, "barrier must be finite"),
+    ({"barrier": ()}, "one or more numbers"),
+    ({"barrier": (1.0, -1.0)}, "of at least 0"),
+    ({"discount": 1.0}, "discount must be in [0, 1); received 1.0"),
+    ({"discount": -0.1}, "discount must be in [0, 1); received -0.1"),
+    ({"integral_decay": 1.1}, "integral_decay must be between 0 and 1; received 1.1"),
+    ({"gate_threshold": 0.0}, "gate_threshold must be above 0"),
+    ({"hidden": (64, 0)}, "widths of at least 1"),
+    ({"env_steps": 120, "episode_length": 50}, "a multiple of episode_length=50"),
+    ({"permute_at": 20_000}, "permute_at must be below the 20000 steps"),
+    ({"objective": "ggdo", "scale": "full"}, "scale is for objective=allo"),
     ({"data": Path("x.npz"), "inputs": "pixels"}, "inputs is for grids"),
     ({"data": Path("x.npz"), "seeds": 2, "grid": "GridRoom-1"}, "grid is for grids"),
-    ({"weights": "uniform", "law": "episode"}, "law is transition where"),
+    ({"weights": "uniform", "law": "episode"}, "weights need law=transition"),
 ]
 
 
@@ -48,7 +47,7 @@ def test_what_makes_no_sense_is_said(options, message):
 @pytest.mark.parametrize("name", LEAST)
 def test_every_bound_is_said(name):
     problems = replace(ALLO(), **{name: LEAST[name] - 1}).problems()
-    assert problems == [f"{name} is {LEAST[name] - 1}; it is from {LEAST[name]} up."]
+    assert problems == [f"{name} must be at least {LEAST[name]}; received {LEAST[name] - 1}."]
 
 
 def test_a_config_comes_back_from_its_file():
@@ -65,15 +64,15 @@ def test_agents_are_seeds_times_barriers():
     [
         (
             {"components": 13, "batch_size": 801},
-            ["components is 13; there are 12 states", "batch_size is 801; there are 800 starts"],
+            ["at most the 12 states there are; received 13", "at most the 800 starts"],
         ),
-        ({"weights": "nowhere.npy"}, ['weights is "nowhere.npy"', "There is no such file"]),
+        ({"weights": "nowhere.npy"}, ['received "nowhere.npy"', "There is no such file"]),
         ({"data": Path("nowhere.npz"), "grid": "GridRoom-4"}, ["cannot read nowhere.npz"]),
     ],
 )
 def test_what_does_not_fit_the_data_is_refused_at_once(options, messages):
     with pytest.raises(BadConfig) as told:
-        source_of(tiny(**options))
+        read_source(tiny(**options))
     assert all(message in str(told.value) for message in messages)
 
 
@@ -86,12 +85,12 @@ def test_what_does_not_fit_the_data_is_refused_at_once(options, messages):
         (["--grid", "empty.txt"], "empty.txt"),
         (
             ["--grid", "GridRoom-4", "--components", "200"],
-            "components is 200; there are 104 states",
+            "at most the 104 states there are; received 200",
         ),
-        (["--discount", "1"], "discount is 1.0; it lies in [0, 1)"),
+        (["--discount", "1"], "discount must be in [0, 1); received 1.0"),
         (["--data", "bad.npz"], "there are no terminals"),
         (["--batch", "3"], "unknown flag --batch"),
-        (["--net", "conv"], "net=conv takes pictures"),
+        (["--net", "conv"], "net=conv needs images"),
     ],
     ids=str,
 )
@@ -112,10 +111,10 @@ def test_bad_input_is_one_message_with_code_2_and_leaves_nothing(
 
 
 def test_a_drawing_is_a_grid():
-    assert len(source_of(tiny(grid=ROOM)).table) == 12
+    assert len(read_source(tiny(grid=ROOM)).table) == 12
 
 
 def test_an_export_rebuilds_convolutions_for_pictures():
     config = tiny(inputs="pixels", grid="GridRoom-4")
-    make = partial(_network, config, *observations_of(config), "float32", jax.random.key(0))
-    assert jax.eval_shape(make).images is not None
+    network = network_of(config, *observation_type(config))
+    assert jax.eval_shape(lambda: network(jax.random.key(0))).images is not None

@@ -179,9 +179,8 @@ class Algorithm:
             return learner, jax.tree.map(jnp.add, total, report)
 
         learner = _map_weights(self.rebuild, learner)
-        learner, total = lax.fori_loop(
-            0, steps, one_step, (learner, Report(*jnp.zeros(2, self.dtype)))
-        )
+        zeros = Report(*jnp.zeros(2, self.dtype))
+        learner, total = lax.fori_loop(0, steps, one_step, (learner, zeros))
         learner = _map_weights(lambda net: as_vector(net)[0], learner)
         return learner, jax.tree.map(lambda x: x / jnp.asarray(steps, self.dtype), total)
 

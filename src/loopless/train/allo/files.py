@@ -44,11 +44,10 @@ def read_trajectories(
 ) -> Trajectories:
     """Read the trajectories of an .npz file; BadConfig if they cannot be learned from."""
     arrays = _load(path)
-    problems = _shape_problems(arrays, convention)
-    if not problems:
-        steps = _flatten(arrays)
-        problems = _value_problems(steps)
-    if problems:
+    if problems := _shape_problems(arrays, convention):
+        raise BadConfig([f"{path}: {problem}" for problem in problems])
+    steps = _flatten(arrays)
+    if problems := _value_problems(steps):
         raise BadConfig([f"{path}: {problem}" for problem in problems])
     table, numbers = _number_observations(steps.obs)
     buffer = EpisodicReplayBuffer(

@@ -98,7 +98,7 @@ def validation_loss(model: GPT, windows: jax.Array, counted: jax.Array) -> jax.A
 class Algorithm:
     """The pure functions of one config."""
 
-    config: TextOptions
+    config: Any  # TextOptions and RunOptions
     vocabulary: int
     objective: Objective
 

@@ -70,6 +70,8 @@ class TextOptions:
 
     steps: int = 3_000
     """Updates in all."""
+    seed: int = 0
+    """Seed of the first weights and of the order of the windows."""
     batch: int = 8
     """Windows per gradient."""
     accumulate: int = 1
