@@ -107,7 +107,7 @@ def verify(
     from loopless.verify import command
 
     return command.verify(
-        command.Asked(
+        command.Request(
             target=function,
             claim=claim,
             library=library,

@@ -12,7 +12,7 @@ from support.compare import assert_close
 import loopless as ll
 from loopless import reference
 from loopless.verify.cases.rollouts import padded, rollout
-from loopless.verify.contracts.estimators import ESTIMATORS
+from loopless.verify.contracts import ESTIMATORS
 
 # One entry for each recipe: the others differ in numbers only.
 RECIPES = {

@@ -10,7 +10,7 @@ from support.laplacian import step
 from loopless.kernels.laplacian.duals import Multipliers, allo_updates, first_multipliers
 from loopless.kernels.laplacian.losses import AlloParts, allo_loss
 from loopless.reference import laplacian as reference
-from loopless.verify.cases.features import call_allo, features
+from loopless.verify.cases.batches import call_allo, features
 
 RATES = {"dual_rate": 0.3, "barrier_rate": 0.2}
 OPTIONS = {

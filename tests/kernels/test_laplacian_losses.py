@@ -10,7 +10,7 @@ from support.laplacian import SITUATIONS, assert_alike, step
 
 from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
 from loopless.reference import laplacian as reference
-from loopless.verify.cases.features import ARGUMENTS, call_allo, call_ggdo, features
+from loopless.verify.cases.batches import ALLO, call_allo, call_ggdo, features
 
 each_situation = pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: s.name)
 every_backend = pytest.mark.parametrize("backend", BACKENDS, ids=str)
@@ -203,7 +203,7 @@ def test_torch_compiles_whole():
         half, parts = allo_loss(*arrays, **options)
         return half + allo_loss(*arrays, scale="full")[0], parts.errors
 
-    tensors = [TORCH.array(PLAIN[name]) for name in ARGUMENTS]
+    tensors = [TORCH.array(PLAIN[name]) for name in ALLO]
     phi = tensors[0].requires_grad_()
     loss, errors = compiled(tensors)
     loss.backward()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
-from loopless.verify.cases.features import call_allo, call_ggdo, features
+from loopless.verify.cases.batches import call_allo, call_ggdo, features
 
 PLAIN = features((5, 3), 0)
 

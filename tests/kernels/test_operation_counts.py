@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from loopless.arrays.scan import torch as torch_scan
 from loopless.verify.cases.rollouts import rollout
-from loopless.verify.contracts.estimators import ESTIMATORS
+from loopless.verify.contracts import ESTIMATORS
 
 
 class Counter(TorchDispatchMode):

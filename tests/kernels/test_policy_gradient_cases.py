@@ -8,7 +8,7 @@ from support.compare import assert_close
 from support.policy_gradient import CALLS, KERNELS_OF, ROADS, TWINS_OF, scalars
 
 import loopless as ll
-from loopless.verify.cases.policy_rows import ROWS, call_ppo, padded, policy_rows
+from loopless.verify.cases.batches import ROWS, call_ppo, padded_rows, policy_rows
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 every_loss = pytest.mark.parametrize("name", CALLS)
@@ -123,7 +123,7 @@ def test_the_divergence_keeps_its_digits_where_the_policy_hardly_moved(road, dty
 @every_loss
 @pytest.mark.parametrize("fill", [0.0, np.nan])
 def test_without_a_valid_row_all_is_0(road, name, fill):
-    data = padded(policy_rows((4, 6), 8), np.zeros((4, 6), bool), fill)
+    data = padded_rows(policy_rows((4, 6), 8), np.zeros((4, 6), bool), fill)
     for x in road.loss(name, data, value_coefficient=0.5):
         x = road.numpy(x)
         assert x == 0
@@ -134,7 +134,7 @@ def test_without_a_valid_row_all_is_0(road, name, fill):
 @every_loss
 def test_rows_that_do_not_count_are_as_if_they_were_not_there(road, name):
     valid = np.arange(24).reshape(4, 6) % 2 == 0
-    data = padded(policy_rows((4, 6), 9), valid, np.nan)
+    data = padded_rows(policy_rows((4, 6), 9), valid, np.nan)
     rest = {key: x[valid] if isinstance(x, np.ndarray) else x for key, x in data.items()}
     del rest["valid"]
     for x, y in zip(road.loss(name, data), road.loss(name, rest), strict=True):
@@ -170,7 +170,7 @@ def test_one_row_without_axes_and_no_row_at_all(road, name, shape):
 @every_loss
 def test_flags_may_be_integers(road, name):
     valid = np.arange(24).reshape(4, 6) % 2 == 0
-    data = padded(policy_rows((4, 6), 13), valid, np.nan)
+    data = padded_rows(policy_rows((4, 6), 13), valid, np.nan)
     integers = data | {"valid": valid.astype(np.uint8)}
     for x, y in zip(road.loss(name, data), road.loss(name, integers), strict=True):
         assert road.numpy(x) == road.numpy(y)
@@ -225,7 +225,7 @@ def test_a_spoilt_row_shows(road, key):
 @pytest.mark.parametrize("backend", [NUMPY, TORCH], ids=str)
 @every_loss
 def test_strided_views_are_taken_as_they_are(backend, name):
-    data = padded(policy_rows((4, 6), 17), np.arange(24).reshape(4, 6) % 2 == 0, np.nan)
+    data = padded_rows(policy_rows((4, 6), 17), np.arange(24).reshape(4, 6) % 2 == 0, np.nan)
     views = {
         key: backend.array(np.stack([x, x], -1))[..., 0] if isinstance(x, np.ndarray) else x
         for key, x in data.items()

@@ -19,12 +19,12 @@ from torch.autograd import forward_ad
 
 import loopless as ll
 from loopless.kernels import policy_gradient as kernels
-from loopless.verify.cases.policy_rows import (
+from loopless.verify.cases.batches import (
     INPUTS,
     ROWS,
     call_policy_gradient,
     call_ppo,
-    padded,
+    padded_rows,
     policy_rows,
 )
 
@@ -130,7 +130,7 @@ def test_rows_that_do_not_count_may_hold_anything(road, name, poison, value_clip
     data = policy_rows((6,), 2)
     if value_clip is not None:
         data["value_clip"] = value_clip
-    clean, dirty = padded(data, valid, 0.0), padded(data, valid, poison)
+    clean, dirty = padded_rows(data, valid, 0.0), padded_rows(data, valid, poison)
     backend, _ = DIFFERENTIATE[road]
     results = [CALLS[name](KERNELS_OF[name], backend.arguments(x)) for x in (clean, dirty)]
     for x, y in zip(*[(loss, *parts) for loss, parts in results], strict=True):
@@ -149,7 +149,7 @@ def test_every_gradient_is_written_whatever_the_memory_held(name, monkeypatch):
 
     monkeypatch.setattr(kernels, "np", SimpleNamespace(empty=dirty))
     valid = np.array([True, False, True, True, False, False])
-    data = padded(policy_rows((6,), 2), valid, np.nan)
+    data = padded_rows(policy_rows((6,), 2), valid, np.nan)
     found = gradients("torch", name, data)
     for key, expected in gradients_of(name, data).items():
         assert_close(found[key], expected)

@@ -8,7 +8,7 @@ from support.backends import DTYPES
 from support.compare import assert_close
 from support.policy_gradient import CALLS, KERNELS_OF, ROADS, SITUATIONS, TWINS_OF, scalars
 
-from loopless.verify.cases.policy_rows import ROWS, padded, policy_rows
+from loopless.verify.cases.batches import ROWS, padded_rows, policy_rows
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 every_loss = pytest.mark.parametrize("name", CALLS)
@@ -31,7 +31,7 @@ def batches(draw) -> dict:
     if draw(st.booleans()):
         share = draw(st.sampled_from((0.0, 0.6, 1.0)))
         fill = draw(st.sampled_from((np.nan, np.inf, -np.inf, 1e6)))
-        data = padded(data, np.random.default_rng(seed + 1).random(shape) < share, fill)
+        data = padded_rows(data, np.random.default_rng(seed + 1).random(shape) < share, fill)
     return data
 
 
@@ -66,7 +66,7 @@ def test_situations_equal_their_loop(road, name, situation):
 @every_road
 @every_loss
 def test_inputs_are_not_written_to(road, name):
-    data = padded(policy_rows((4, 6), 0), np.arange(24).reshape(4, 6) % 3 > 0, np.nan)
+    data = padded_rows(policy_rows((4, 6), 0), np.arange(24).reshape(4, 6) % 3 > 0, np.nan)
     arguments = road.arguments(data)
     before = {k: road.numpy(x).copy() for k, x in arguments.items() if road.backend.owns(x)}
     CALLS[name](KERNELS_OF[name], arguments)

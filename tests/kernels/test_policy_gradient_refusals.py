@@ -8,7 +8,7 @@ from support.backends import BACKENDS, JAX, NUMPY, TORCH
 from support.policy_gradient import CALLS, KERNELS_OF
 
 import loopless as ll
-from loopless.verify.cases.policy_rows import POLICY_GRADIENT, PPO, ROWS, call_ppo, policy_rows
+from loopless.verify.cases.batches import POLICY_GRADIENT, PPO, ROWS, call_ppo, policy_rows
 
 ARRAYS = {"ppo_loss": (*ROWS, "valid"), "policy_gradient_loss": (*POLICY_GRADIENT, "valid")}
 COEFFICIENTS = ("value_coefficient", "entropy_coefficient")

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import loopless as ll
 from loopless.arrays.scan import jax as jax_scan
 from loopless.kernels import policy_gradient
-from loopless.verify.cases.policy_rows import INPUTS, ROWS, call_ppo, padded, policy_rows
+from loopless.verify.cases.batches import INPUTS, ROWS, call_ppo, padded_rows, policy_rows
 
 every_loss = pytest.mark.parametrize("name", CALLS)
 with_options = pytest.mark.parametrize("optional", [False, True], ids=["plain", "clipped, masked"])
@@ -31,7 +31,7 @@ def batch(shape, seed, optional=True):
         return data
     valid = np.random.default_rng(seed).random(shape) < 0.7
     valid.flat[0] = True
-    return padded(data | {"value_clip": 0.3}, valid, np.nan)
+    return padded_rows(data | {"value_clip": 0.3}, valid, np.nan)
 
 
 def arrays_only(backend, data):

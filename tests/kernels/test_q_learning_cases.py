@@ -11,7 +11,7 @@ from support.q_learning import ROADS, assert_alike
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.transitions import FIXTURE, MEMBERS, call_loss, call_targets, transitions
+from loopless.verify.cases.batches import FIXTURE, MEMBERS, call_loss, call_targets, transitions
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 every_member = pytest.mark.parametrize("member", MEMBERS)

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.transitions import MEMBERS, call_loss, call_targets, transitions
+from loopless.verify.cases.batches import MEMBERS, call_loss, call_targets, transitions
 
 # The floating arguments of each kernel, the first of `q_loss` being the only one with a gradient.
 INTO_TARGETS = ("rewards", "next_q", "next_q_online", "gamma")

@@ -9,7 +9,7 @@ from support.q_learning import LOSSES, ROADS, assert_alike
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.transitions import MEMBERS, call_loss, call_targets, transitions
+from loopless.verify.cases.batches import MEMBERS, call_loss, call_targets, transitions
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)

@@ -11,7 +11,7 @@ import torch
 from support.backends import BACKENDS, JAX, NUMPY, TORCH
 
 import loopless as ll
-from loopless.verify.cases.transitions import MEMBERS, transitions
+from loopless.verify.cases.batches import MEMBERS, transitions
 
 KERNELS = {
     "q_targets": ("rewards", "terminated", "next_q"),

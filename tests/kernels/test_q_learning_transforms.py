@@ -19,7 +19,7 @@ import loopless as ll
 from loopless import reference
 from loopless.arrays.scan import jax as jax_scan
 from loopless.kernels import q_learning
-from loopless.verify.cases.transitions import MEMBERS, call_loss, call_targets, transitions
+from loopless.verify.cases.batches import MEMBERS, call_loss, call_targets, transitions
 
 every_member = pytest.mark.parametrize("member", MEMBERS)
 ARRAYS = ("q", "actions", "rewards", "terminated", "next_q", "next_q_online", "next_actions")

@@ -10,7 +10,7 @@ from support.strategies import rollouts
 
 import loopless as ll
 from loopless.verify.cases.rollouts import padded, rollout, situations
-from loopless.verify.contracts.estimators import ESTIMATORS
+from loopless.verify.contracts import ESTIMATORS
 
 SITUATIONS = situations()
 every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)

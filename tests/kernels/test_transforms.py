@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import loopless as ll
 from loopless import reference
 from loopless.verify.cases.rollouts import rollout
-from loopless.verify.contracts.estimators import ESTIMATORS
+from loopless.verify.contracts import ESTIMATORS
 
 LABELS = ["gae", "lambda_returns", "discounted_returns", "n_step_returns", "vtrace", "upgo"]
 some_estimators = pytest.mark.parametrize("estimator", [ESTIMATORS[x] for x in LABELS], ids=LABELS)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from loopless import reference
-from loopless.verify.cases.policy_rows import (
+from loopless.verify.cases.batches import (
     INPUTS,
     call_policy_gradient,
     call_ppo,
-    padded,
+    padded_rows,
     policy_rows,
 )
 
@@ -93,9 +93,9 @@ def test_rows_that_do_not_count_are_not_read(name):
     data = policy_rows((4, 3), 1) | {"value_clip": 0.3}
     valid = np.arange(12).reshape(4, 3) % 3 > 0
     rest = {k: x[valid] if isinstance(x, np.ndarray) else x for k, x in data.items()}
-    assert call(loss, padded(data, valid, np.nan)) == call(loss, rest)
+    assert call(loss, padded_rows(data, valid, np.nan)) == call(loss, rest)
     for x, y in zip(
-        call(gradients, padded(data, valid, np.nan)), call(gradients, rest), strict=True
+        call(gradients, padded_rows(data, valid, np.nan)), call(gradients, rest), strict=True
     ):
         np.testing.assert_array_equal(x[valid], y)
         np.testing.assert_array_equal(x[~valid], 0.0)
@@ -104,7 +104,7 @@ def test_rows_that_do_not_count_are_not_read(name):
 @pytest.mark.parametrize("name", LOSSES)
 def test_without_a_valid_row_all_is_0(name):
     call, loss, gradients = LOSSES[name]
-    data = padded(policy_rows((3,), 2), np.zeros(3, bool), np.nan)
+    data = padded_rows(policy_rows((3,), 2), np.zeros(3, bool), np.nan)
     value, parts = call(loss, data)
     assert value == 0
     assert not any(parts)
@@ -148,6 +148,6 @@ def test_a_ratio_too_large_for_a_number_is_clipped_or_infinite():
 
 @pytest.mark.parametrize("key", ["advantages", "returns", "old_values", "valid"])
 def test_what_does_not_fit_is_refused(key):
-    data = padded(policy_rows((4,), 4) | {"value_clip": 0.3}, np.ones(4, bool), 0.0)
+    data = padded_rows(policy_rows((4,), 4) | {"value_clip": 0.3}, np.ones(4, bool), 0.0)
     with pytest.raises(ValueError, match="shape"):
         call_ppo(reference.ppo_loss, data | {key: data[key][:, None]})

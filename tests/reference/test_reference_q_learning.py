@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from loopless import reference
-from loopless.verify.cases.transitions import call_loss, transitions
+from loopless.verify.cases.batches import call_loss, transitions
 
 OPTIONS = ({"loss": "mse"}, {"loss": "huber"}, {"loss": "huber", "delta": 0.3})
 NAN = np.nan

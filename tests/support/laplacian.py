@@ -8,13 +8,13 @@ from loopless.envs.grids import laplacian as grid_laplacian
 from loopless.kernels.laplacian import scores as laplacian_scores
 from loopless.kernels.laplacian.losses import allo_loss
 from loopless.reference import laplacian as reference
-from loopless.verify.cases.features import ARGUMENTS, call_allo, situations
+from loopless.verify.cases.batches import ALLO, call_allo, feature_situations
 from loopless.verify.mutants import laplacian as mutants
 from support.backends import JAX, TORCH
 from support.compare import assert_close
 
-SITUATIONS = situations()
-WITH_GRADIENTS = (*ARGUMENTS, "constraint_features")
+SITUATIONS = feature_situations()
+WITH_GRADIENTS = (*ALLO, "constraint_features")
 
 
 def assert_alike(actual: dict, expected: dict, dtype: str = "float64", what: str = "") -> None:

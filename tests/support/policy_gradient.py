@@ -7,19 +7,19 @@ import torch
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.policy_rows import (
+from loopless.verify.cases.batches import (
     INPUTS,
     ROWS,
     call_policy_gradient,
     call_ppo,
-    situations,
+    policy_situations,
 )
 from loopless.verify.mutants import policy_gradient as mutants
 from support.backends import JAX, NUMPY, TORCH, Backend
 from support.compare import assert_close
 from support.q_learning import Elsewhere, Watched
 
-SITUATIONS = situations()
+SITUATIONS = policy_situations()
 CALLS = {"ppo_loss": call_ppo, "policy_gradient_loss": call_policy_gradient}
 KERNELS_OF = {name: getattr(ll, name) for name in CALLS}
 TWINS_OF = {name: getattr(reference, name) for name in CALLS}

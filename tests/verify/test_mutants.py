@@ -8,7 +8,7 @@ from support.compare import assert_all_close, assert_close
 import loopless as ll
 from loopless import reference
 from loopless.verify.cases.rollouts import situations
-from loopless.verify.contracts.estimators import ESTIMATORS
+from loopless.verify.contracts import ESTIMATORS
 from loopless.verify.mutants import MUTANTS
 
 SITUATIONS = situations()

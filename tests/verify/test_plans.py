@@ -5,16 +5,17 @@ import numpy as np
 import pytest
 import torch
 
-from loopless.verify import libraries
+from loopless.verify.arrays import library_names
 from loopless.verify.contracts import CONTRACTS
 from loopless.verify.forms import hidden
-from loopless.verify.plans import Record, Request, UsageError, plans
+from loopless.verify.options import Options, UsageError
+from loopless.verify.plans import Record, plans
 
 GAE = CONTRACTS["gae"]
 
 
-def first(function, contract=GAE, **request):
-    return next(iter(plans(function, contract, Request(**request))))
+def first(function, contract=GAE, **options):
+    return next(iter(plans(function, contract, Options(**options))))
 
 
 @pytest.mark.parametrize(
@@ -40,8 +41,8 @@ def test_well_known_names_are_understood(signature, forms):
 def test_a_name_that_may_be_two_things_makes_several_plans():
     def function(rewards, values, next_value, dones, gamma, lam): ...
 
-    found = {plan.mapping["next_value"] for plan in plans(function, GAE, Request())}
-    assert found == {"next_values", "last_values"}
+    meanings = {plan.mapping["next_value"] for plan in plans(function, GAE, Options())}
+    assert meanings == {"next_values", "last_values"}
 
 
 def test_what_is_asked_for_by_map_is_taken():
@@ -51,7 +52,7 @@ def test_what_is_asked_for_by_map_is_taken():
 
 
 @pytest.mark.parametrize(
-    ("signature", "request_", "message"),
+    ("signature", "options", "message"),
     [
         ("rewards, values, x, y, gamma, lam", {}, "cannot tell what 'x', 'y' of its parameters"),
         ("rewards, values, lam", {}, "it must be given gamma or discounts"),
@@ -61,11 +62,11 @@ def test_what_is_asked_for_by_map_is_taken():
         ("batch", {}, "names none of the keys"),
     ],
 )
-def test_what_names_do_not_tell_is_asked_for(signature, request_, message):
+def test_what_names_do_not_tell_is_asked_for(signature, options, message):
     namespace = {}
     exec(f"def function({signature}): pass", namespace)
     with pytest.raises(UsageError, match=message):
-        first(namespace["function"], **request_)
+        first(namespace["function"], **options)
 
 
 def test_keys_of_one_argument_are_read_from_the_code():
@@ -101,11 +102,11 @@ def test_the_library_is_read_from_the_code():
     def of_none(x):
         return x + x
 
-    assert libraries.evidence(in_numpy) == ("numpy",)
-    assert libraries.evidence(in_torch) == ("torch",)
-    assert libraries.evidence(in_jax) == ("jax", "numpy")
-    assert libraries.evidence(through_another) == ("torch",)
-    assert libraries.evidence(of_none)[0] == "numpy"
+    assert library_names(in_numpy) == ("numpy",)
+    assert library_names(in_torch) == ("torch",)
+    assert library_names(in_jax) == ("jax", "numpy")
+    assert library_names(through_another) == ("torch",)
+    assert library_names(of_none)[0] == "numpy"
 
 
 def _helper(x):
@@ -126,4 +127,4 @@ def _helper(x):
     ],
 )
 def test_what_a_function_cannot_know_follows_from_what_it_is_given(forms, mistakes):
-    assert [one.mistake for one in hidden(forms.split())] == mistakes
+    assert [x.mistake for x in hidden(forms.split())] == mistakes

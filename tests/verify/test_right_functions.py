@@ -8,7 +8,7 @@ from loopless import reference
 from loopless.verify import assert_matches
 from loopless.verify.contracts import CONTRACTS
 from loopless.verify.judge import judge
-from loopless.verify.plans import Options, Request
+from loopless.verify.options import Options
 
 NAMES = sorted(CONTRACTS)
 TWINS = {
@@ -19,7 +19,7 @@ TWINS = {
 }
 
 
-def judged(function, claim, **more):
+def quick_report(function, claim, **more):
     options = {"cases": 30, "timing": False, "smallest": False} | more
     return judge(function, claim, Options(**options))
 
@@ -27,13 +27,13 @@ def judged(function, claim, **more):
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize("name", NAMES)
 def test_ours_is_equal(name, library):
-    report = judged(getattr(ll, name), name, request=Request(library=library), strict=True)
+    report = quick_report(getattr(ll, name), name, library=library, strict=True)
     assert report.equal
     assert not report.diagnosis
 
 
 def test_ours_is_equal_in_jax():
-    report = judged(ll.gae, "gae", request=Request(library="jax"), strict=True, cases=10)
+    report = quick_report(ll.gae, "gae", library="jax", strict=True, cases=10)
     assert report.equal
     assert report.how.startswith("JAX")
 
@@ -41,7 +41,7 @@ def test_ours_is_equal_in_jax():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loop_twin_is_equal(name):
     twin = TWINS.get(name) or getattr(reference, name)
-    assert judged(twin, name, strict=True).equal
+    assert quick_report(twin, name, strict=True).equal
 
 
 @pytest.mark.parametrize(
@@ -64,34 +64,31 @@ def test_the_loop_twin_is_equal(name):
     ],
 )
 def test_a_right_function_in_another_layout_is_equal(function, claim, options, how):
-    report = judged(function, claim, **options)
+    report = quick_report(function, claim, **options)
     assert report.equal, report
     assert report.how.startswith(how)
 
 
 def test_a_right_function_in_jax_is_equal():
-    report = judged(right.discount_vector, "gae", truncation=False, cases=10)
+    report = quick_report(right.discount_vector, "gae", truncation=False, cases=10)
     assert report.equal
     assert report.how.startswith("JAX")
 
 
 def test_numbers_that_are_built_in_can_be_named():
-    fixed = Request(fixed={"gamma": 0.9, "lambda_": 0.8})
-    assert judged(right.built_in_numbers, "gae", request=fixed).equal
-    assert not judged(right.built_in_numbers, "gae", request=Request(
-        fixed={"gamma": 0.9, "lambda_": 0.7}
-    )).equal  # fmt: skip
+    numbers = {"gamma": 0.9, "lambda_": 0.8}
+    assert quick_report(right.built_in_numbers, "gae", fixed=numbers).equal
+    assert not quick_report(right.built_in_numbers, "gae", fixed=numbers | {"lambda_": 0.7}).equal
 
 
 def test_what_is_exact_to_float32_only_is_told_so():
-    report = judged(right.rounded_inside, "gae")
+    report = quick_report(right.rounded_inside, "gae")
     assert report.equal
     assert "It is exact to float32 only, for what it is given in float64." in report.notes
 
 
 def test_an_object_that_can_be_called_is_judged_like_a_function():
-    request = Request(fixed={"lambda_": 0.5})
-    assert judged(right.Estimator(0.5), "gae", request=request).equal
+    assert quick_report(right.Estimator(0.5), "gae", fixed={"lambda_": 0.5}).equal
 
 
 def test_assert_matches_passes_a_right_function():

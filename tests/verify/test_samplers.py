@@ -7,7 +7,7 @@ import torch
 
 from loopless.reference.episodic import search_sample
 from loopless.verify.judge import judge
-from loopless.verify.plans import Options, Request, UsageError
+from loopless.verify.options import Options, UsageError
 from loopless.verify.samplers.laws import Priorities, Ring, Stream
 
 QUICK = Options(timing=False)
@@ -99,7 +99,7 @@ def test_what_cannot_be_meant_is_bad_usage():
 
     with pytest.raises(UsageError, match="cannot tell what 'whatever'"):
         judge(odd, "uniform_sampler", QUICK)
-    mapped = Options(timing=False, request=Request(maps={"whatever": "batch_size"}))
+    mapped = Options(timing=False, maps={"whatever": "batch_size"})
     assert judge(odd, "uniform_sampler", mapped).diagnosis
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from loopless.verify import comparing
+from loopless.verify.cases.properties import rollout, truncations
+from loopless.verify.cases.sources import Seeded, smallest
 from loopless.verify.contracts import CONTRACTS
-from loopless.verify.properties import rollout, truncations
-from loopless.verify.sources import Seeded, smallest
+from loopless.verify.contracts.contract import same
 
 PROPERTIES = [
     (contract, one) for contract in CONTRACTS.values() for one in contract.properties
@@ -64,9 +64,7 @@ def test_tolerances_follow_the_dtype_and_what_a_sum_gathers():
     gae = CONTRACTS["gae"]
     case = rollout(Seeded(0), shape=(100, 1), gamma=1.0, lambda_=1.0)
     want = gae.answer(case)
-    wide, narrow = (
-        comparing.tolerance(gae, case, want, (x,))["advantages"] for x in ("float64", "float32")
-    )
+    wide, narrow = (gae.tolerances(case, want, (x,))["advantages"] for x in ("float64", "float32"))
     assert (wide < 1e-9).all()
     assert (wide < narrow).all()
     assert wide[0] > wide[-1] > 0  # what is a sum of many may be off by more
@@ -76,13 +74,13 @@ def test_a_large_number_far_away_allows_nothing_here():
     gae = CONTRACTS["gae"]
     case = rollout(Seeded(0), shape=(200, 1), gamma=0.5, lambda_=0.5)
     case["rewards"][-1] = 1e8
-    allowed = comparing.tolerance(gae, case, gae.answer(case), ("float32",))["advantages"]
+    allowed = gae.tolerances(case, gae.answer(case), ("float32",))["advantages"]
     assert allowed[0] < 1e-3 < allowed[-1]
 
 
 def test_nan_is_the_same_as_nan_and_nothing_else():
     nan, one = {"x": np.array([np.nan])}, {"x": np.array([1.0])}
-    assert comparing.same(nan, nan, {"x": 1e-9})
-    assert not comparing.same(nan, one, {"x": 1e-9})
-    assert not comparing.same(one, nan, {"x": 1e-9})
-    assert not comparing.same({"x": np.ones(2)}, one, {"x": 1e-9})
+    assert same(nan, nan, {"x": 1e-9})
+    assert not same(nan, one, {"x": 1e-9})
+    assert not same(one, nan, {"x": 1e-9})
+    assert not same({"x": np.ones(2)}, one, {"x": 1e-9})

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from loopless.cli import main
-from loopless.verify.judge import known
+from loopless.verify.judge import known_claims
 from loopless.verify.verdicts import DIFFERS, Finding, Report, Timing
 
 MINE = '''
@@ -108,11 +108,11 @@ def test_help_names_every_claim(capsys):
     with pytest.raises(SystemExit):
         main(["verify", "--help"])
     out = capsys.readouterr().out
-    assert [name for name in known() if name not in out] == []
+    assert [name for name in known_claims() if name not in out] == []
 
 
 def test_the_last_line_says_who_is_faster():
-    from loopless.verify.printing import verdict
+    from loopless.verify.verdicts import verdict
 
     report = Report("f", "gae", {}, "NumPy", [Finding("terminations", DIFFERS, 10, 3)])
     assert verdict(report) == "differs: terminations."

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from loopless.verify.judge import judge
-from loopless.verify.plans import Options
+from loopless.verify.options import Options
 from loopless.verify.verdicts import AGREES
 from loopless.verify.wrong import WRONG
 

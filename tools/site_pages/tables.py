@@ -123,7 +123,7 @@ def environments() -> str:
 
 def mutants() -> str:
     """The known mistakes by what they break, each with its sentence."""
-    from loopless.verify.mutants.registry import MUTANTS
+    from loopless.verify.mutants import MUTANTS
 
     rows = [line([f"`{m.estimator}`", _words(m.sentence)]) for m in MUTANTS]
     return "\n".join([line(["of", "mistake"]), line(["---"] * 2), *rows])

@@ -20,7 +20,7 @@ def options(case: PPOTraining) -> dict[str, Any]:
     return {
         "learning_rate": config.learning_rate,
         "n_steps": config.horizon,
-        "batch_size": config.rows // config.minibatches,
+        "batch_size": config.rollout_size // config.minibatches,
         "n_epochs": config.epochs,
         "gamma": config.gamma,
         "gae_lambda": config.gae_lambda,

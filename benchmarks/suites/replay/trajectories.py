@@ -16,7 +16,7 @@ import numpy as np
 
 from loopless.bench.contender import Contender, Verdict
 from loopless.reference import episodic as reference
-from loopless.verify.samplers.chi_squared import misfit
+from loopless.verify.samplers.laws import misfit
 from suites.replay.samplers import Arrays, Sampler, joined
 from suites.replay.transitions import short
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contender import Contender, Verdict
-from loopless.verify.samplers.chi_squared import misfit
+from loopless.verify.samplers.laws import misfit
 from suites.replay.samplers import Arrays, Sampler, joined
 
 FIELDS = {

@@ -1,6 +1,7 @@
-"""Tell right implementations from wrong: `loopless verify`, and `assert_matches` for tests.
+"""Tell right implementations from wrong ones: `loopless verify`, and `assert_matches` for tests.
 
-Cases and known mistakes stand here too, and can be had without the rest. Tests: `tests/verify/`.
+Read `judge.py` first. What functions can claim to be is listed in `contracts/`, the cases that they
+are tried on in `cases/`, and known mistakes in `mutants/`.
 """
 
 from __future__ import annotations
@@ -32,17 +33,19 @@ def assert_matches(
             assert_matches(my_gae, "gae")
 
     `claim` is a name that `loopless verify --as` takes. `map` says what parameters are, as
-    {"theirs": "ours"}; `fix` what is built in, as {"gamma": 0.99}. `truncation=False` is for
-    functions that never see a time limit. `strict` also fails what is right on finite numbers
-    alone. A function that cannot be called at all raises ValueError.
+    {"theirs": "ours"}; `fix` says which numbers are built in, as {"gamma": 0.99}.
+    `truncation=False` is for functions that never see a time limit. `strict` also fails functions
+    that are right on finite numbers only. A function that cannot be called raises ValueError.
     """
     from loopless.verify.judge import judge
-    from loopless.verify.plans import Options, Request
-    from loopless.verify.printing import as_text
+    from loopless.verify.options import Options
+    from loopless.verify.verdicts import as_text
 
-    request = Request(library, layout, map or {}, fix or {})
     options = Options(
-        request=request,
+        library=library,
+        layout=layout,
+        maps=map or {},
+        fixed=fix or {},
         cases=cases,
         seconds=seconds,
         truncation=truncation,

@@ -1,8 +1,7 @@
-"""Call a stranger's function: it may raise, print, never come back, or change what it was given.
+"""Call a user's function safely: it may raise, print, never return, or change its arguments.
 
-`Caller` puts a case into the form that a `Plan` says, calls, watches, and reads the answers back
-as NumPy arrays by our names. Imports `layouts`, `libraries`, `plans`. Tests:
-`tests/verify/test_hostile_functions.py`.
+`Caller` brings a case into the form that a `Plan` says, calls the function, watches it, and reads
+its answers back as NumPy arrays under our names.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.verify import layouts, libraries
+from loopless.verify import arrays
 from loopless.verify.contracts.contract import Contract
 from loopless.verify.plans import Plan, Record
 
@@ -28,29 +27,28 @@ Outputs = list[tuple[str | None, np.ndarray]]
 
 
 class TimeUp(BaseException):
-    """A call that took too long. Not an Exception: functions may swallow those."""
+    """A call took too long. Not an Exception, which the function itself may catch."""
 
 
 class Refused(Exception):
-    """An answer that cannot be compared, and why."""
+    """An answer cannot be compared; the message says why."""
 
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise `TimeUp` inside of what runs longer; where signals work, that is in the main thread.
+    """Raise `TimeUp` in a block that runs longer; this works in the main thread, with signals.
 
-    A process that was stopped for a while has used no time of its own: it gets the time again.
+    A process that was suspended has used hardly any processor time, and gets the time again.
     """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not (
-        threading.main_thread()
-    ):
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not hasattr(signal, "setitimer") or not in_main_thread:
         yield
         return
 
-    start, again = process_time(), [True]
+    start, retries = process_time(), [True]
 
     def stop(number, frame):
-        if again and again.pop() and process_time() - start < 0.5 * seconds:
+        if retries and retries.pop() and process_time() - start < 0.5 * seconds:
             signal.setitimer(signal.ITIMER_REAL, seconds)
             return
         raise TimeUp
@@ -66,7 +64,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def muted() -> Iterator[io.StringIO]:
-    """No output, no warnings: what a stranger's code says while it works."""
+    """Hide output and warnings of a user's code; yields what it prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -75,7 +73,7 @@ def muted() -> Iterator[io.StringIO]:
 
 @dataclass
 class Watch:
-    """What was seen of a function besides its answers."""
+    """What a function did besides answering."""
 
     changed: set[str] = field(default_factory=set)
     printed: bool = False
@@ -90,45 +88,40 @@ class Caller:
     ) -> None:
         self.function, self.contract, self.plan = function, contract, plan
         self.call_s, self.watch = call_s, Watch()
-        # Operation by operation JAX is slow, and what holds a scan compiles anew in every call.
+        # Without jit JAX runs operation by operation, and compiles each scan anew in every call.
         self._jits = plan.library == "jax" and not (plan.record or plan.positional)
         self._forms = {form.name: form for form in contract.forms}
 
-    def __call__(self, case: Mapping, answer: Mapping) -> dict[str, np.ndarray]:
-        """What it makes of `case`, by our names and of the shapes that the right answer has.
+    def __call__(self, case: Mapping, right_answers: Mapping) -> dict[str, np.ndarray]:
+        """Return the function's answers by our names, in the shapes of the right answers.
 
         Raises what the function raises, `Refused` or `TimeUp`.
         """
-        return self.read(self.raw(case), self.plan.reading, answer)
+        return self.read(self.raw(case), self.plan.reading, right_answers)
 
     def raw(self, case: Mapping) -> list[Outputs]:
-        """All that the function gives back: once, or once for each column or sample."""
-        given = self.given(case)
-        if not self.plan.layout.split:
-            return [self._raw(given)]
-        kind, x = next((k, x) for k, x in given.values() if k not in ("number", "integer"))
-        return [
-            self._raw({k: (kind, layouts.parts(kind, x, i)) for k, (kind, x) in given.items()})
-            for i in range(np.shape(x)[1 if kind in layouts.OVER_TIME else 0])
-        ]
+        """Return all outputs of the function: of one call, or one for each column or sample."""
+        return [self._raw(part) for part in self.parts(case)]
 
-    def read(self, raws: list[Outputs], reading: Mapping, answer: Mapping) -> dict[str, np.ndarray]:
-        """The outputs that `reading` names, in our layout and of the shapes they should have."""
-        found = {}
+    def read(
+        self, raws: list[Outputs], reading: Mapping, right_answers: Mapping
+    ) -> dict[str, np.ndarray]:
+        """Return the outputs that `reading` names, in our layout; Refused if a shape is wrong."""
+        answers = {}
         for name, place in reading.items():
             kind = self.contract.outputs[name]
             pieces = [self._piece(outputs, name, place) for outputs in raws]
             if self.plan.layout.split:
-                x = layouts.joined(kind, pieces)
+                x = arrays.join(kind, pieces)
             else:
                 x = self.plan.layout.get(kind, pieces[0])
-            shape = np.shape(answer[name])
+            shape = np.shape(right_answers[name])
             if x.shape != shape:
                 if x.size != 1 or shape != ():
                     raise Refused(f"gives back shape {x.shape} for {name}, not {shape}")
                 x = x.reshape(())
-            found[name] = x
-        return found
+            answers[name] = x
+        return answers
 
     def _piece(self, outputs: Outputs, name: str, place: int) -> np.ndarray:
         if place >= len(outputs):
@@ -139,16 +132,21 @@ class Caller:
         self.watch.dtypes.add(str(x.dtype))
         return x.astype(np.float64)
 
-    def given(self, case: Mapping) -> dict[str, tuple[str, Any]]:
-        """For each parameter what kind of thing it gets, and the thing, as [T, B] arrays."""
+    def parts(self, case: Mapping) -> list[dict[str, tuple[str, Any]]]:
+        """Return (kind, array) for each parameter, once, or once for each column or sample."""
+        whole = self._inputs(case)
+        return arrays.split(whole) if self.plan.layout.split else [whole]
+
+    def _inputs(self, case: Mapping) -> dict[str, tuple[str, Any]]:
         return {
             parameter: (self._forms[name].kind, self._forms[name].make(case))
             for parameter, name in self.plan.mapping.items()
         }
 
-    def arguments(self, given: Mapping, gradient: tuple[str, ...] = ()) -> dict[str, Any]:
-        plan, found = self.plan, {}
-        for parameter, (kind, x) in given.items():
+    def arguments(self, inputs: Mapping, gradient: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return the arguments in the plan's layout, dtype and library."""
+        plan, arguments = self.plan, {}
+        for parameter, (kind, x) in inputs.items():
             if isinstance(x, np.ndarray):
                 if x.dtype.kind == "b" and plan.float_flags:
                     x = x.astype(np.float64)
@@ -156,12 +154,12 @@ class Caller:
             elif isinstance(x, np.generic):
                 x = x.item()
             if not plan.layout.lists:
-                x = libraries.array(plan.library, x, plan.dtype, parameter in gradient)
-            found[parameter] = x
-        return found
+                x = arrays.to_library(plan.library, x, plan.dtype, parameter in gradient)
+            arguments[parameter] = x
+        return arguments
 
-    def _compiled(self, arguments: dict[str, Any]) -> Any:
-        """The call as one program, if it can be traced; if not, from now on as it stands."""
+    def _invoke_compiled(self, arguments: dict[str, Any]) -> Any:
+        """Call it as one compiled program if JAX can trace it; else, from now on, as it is."""
         if self._jits:
             import jax
 
@@ -172,45 +170,45 @@ class Caller:
         return self.invoke(arguments)
 
     def invoke(self, arguments: dict[str, Any]) -> Any:
-        """The bare call, for those who time it."""
+        """Call the function and do nothing else, so that it can be timed."""
         if self.plan.record:
-            held = {k: x for k, x in arguments.items() if k in self.plan.keys}
-            rest = {k: x for k, x in arguments.items() if k not in held}
-            return self.function(**{self.plan.record: Record(held)}, **rest)
+            inside = {k: x for k, x in arguments.items() if k in self.plan.keys}
+            rest = {k: x for k, x in arguments.items() if k not in inside}
+            return self.function(**{self.plan.record: Record(inside)}, **rest)
         positional = [arguments[name] for name in self.plan.positional]
         named = {k: x for k, x in arguments.items() if k not in self.plan.positional}
         return self.function(*positional, **named)
 
     def gradients(self, case: Mapping, by: Collection[str]) -> dict[str, np.ndarray]:
-        """Derivatives of the first output by our arguments `by`, by the function's own library."""
-        given = self.given(case)
+        """Return derivatives of the loss by our arguments `by`, from the function's library."""
+        inputs = self._inputs(case)
         wanted = {p: n for p, n in self.plan.mapping.items() if n in by}
         with self.quiet():
             if self.plan.library == "torch":
-                found = self._torch_gradients(given, tuple(wanted))
+                slopes = self._torch_gradients(inputs, tuple(wanted))
             else:
-                found = self._jax_gradients(given, tuple(wanted))
-        back = {f"by_{wanted[p]}": libraries.to_numpy(x) for p, x in found.items()}
+                slopes = self._jax_gradients(inputs, tuple(wanted))
         return {
-            name: x.reshape(np.shape(case[name.removeprefix("by_")])) for name, x in back.items()
+            f"by_{wanted[p]}": arrays.to_numpy(x).reshape(np.shape(case[wanted[p]]))
+            for p, x in slopes.items()
         }
 
     def _loss(self, result: Any) -> Any:
-        return libraries.outputs(result)[self.plan.reading["loss"]][1]
+        return arrays.outputs(result)[self.plan.reading["loss"]][1]
 
-    def _torch_gradients(self, given, parameters):
+    def _torch_gradients(self, inputs, parameters):
         import torch
 
-        arguments = self.arguments(given, parameters)
+        arguments = self.arguments(inputs, parameters)
         loss = self._loss(self.invoke(arguments))
-        inputs = [arguments[p] for p in parameters]
-        found = torch.autograd.grad(loss.sum(), inputs, allow_unused=True, materialize_grads=True)
-        return dict(zip(parameters, found, strict=True))
+        leaves = [arguments[p] for p in parameters]
+        slopes = torch.autograd.grad(loss.sum(), leaves, allow_unused=True, materialize_grads=True)
+        return dict(zip(parameters, slopes, strict=True))
 
-    def _jax_gradients(self, given, parameters):
+    def _jax_gradients(self, inputs, parameters):
         import jax
 
-        arguments = self.arguments(given)
+        arguments = self.arguments(inputs)
 
         def loss(moving):
             return self._loss(self.invoke(arguments | moving)).sum()
@@ -219,30 +217,31 @@ class Caller:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
+        """Limit the time of a block, hide its output, and note that it printed."""
         with limited(self.call_s), muted() as out:
             yield
         self.watch.printed |= bool(out.getvalue())
 
-    def _raw(self, given: Mapping) -> Outputs:
-        arguments = self.arguments(given)
-        before = {k: np.array(libraries.to_numpy(x)) for k, x in arguments.items() if _mutable(x)}
+    def _raw(self, inputs: Mapping) -> Outputs:
+        arguments = self.arguments(inputs)
+        before = {k: np.array(arrays.to_numpy(x)) for k, x in arguments.items() if _mutable(x)}
         with self.quiet():
-            result = self._compiled(arguments)
+            result = self._invoke_compiled(arguments)
             if result is None:
                 raise Refused("gives back nothing")
-            found = []
-            for name, x in libraries.outputs(result):
+            outputs = []
+            for name, x in arrays.outputs(result):
                 with contextlib.suppress(TypeError, ValueError):
-                    found.append((name, libraries.to_numpy(x)))
+                    outputs.append((name, arrays.to_numpy(x)))
                     continue
-                found.append((name, np.array(None)))
+                outputs.append((name, np.array(None)))
         for name, x in before.items():
-            after = libraries.to_numpy(arguments[name])
+            after = arrays.to_numpy(arguments[name])
             if after.shape != x.shape or not np.array_equal(
                 after, x, equal_nan=x.dtype.kind == "f"
             ):
                 self.watch.changed.add(name)
-        return found
+        return outputs
 
 
 def _mutable(x: Any) -> bool:

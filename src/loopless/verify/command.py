@@ -1,27 +1,37 @@
-"""`loopless verify`: hand it your own function, and learn whether it is right, and where not.
+"""`loopless verify`: test a user's own function, and say whether and where it is wrong.
 
-Exit codes: 0 equal, 1 differs, 2 bad usage, 130 after Ctrl-C. Imports the rest of `verify`;
-settings of JAX are made before anything is imported. Tests: `tests/verify/test_verify_command.py`.
+Exit codes: 0 equal, 1 differs, 2 bad usage, 130 after Ctrl-C. The rest of `verify` is imported
+inside of functions, because JAX must be configured before anything imports it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
+import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from loopless.refusals import did_you_mean
+from loopless.verify.options import Options, UsageError
+
+if TYPE_CHECKING:
+    from loopless.verify.verdicts import Report
 
 EQUAL, DIFFERS, USAGE = 0, 1, 2
+IMPORT_S = 120.0
 
 
 @dataclass
-class Asked:
-    """What was said on the command line."""
+class Request:
+    """The command line: a function, what it claims to be, and options as they were typed."""
 
     target: str
     claim: str | None = None
@@ -36,99 +46,149 @@ class Asked:
     timing: bool = True
     json: Path | None = None
 
+    def options(self) -> Options:
+        """Return the options for the judge; UsageError with everything that is wrong."""
+        problems = []
+        if self.cases < 1:
+            problems.append(f"--cases is {self.cases}; it must be at least 1")
+        if not self.seconds > 0:
+            problems.append(f"--seconds is {self.seconds:g}; it must be positive")
+        if self.json is not None and str(self.json) != "-":
+            if self.json.is_dir():
+                problems.append(f"--json {self.json} is a folder; give the name of a file")
+            elif not self.json.parent.is_dir():
+                problems.append(f"--json {self.json}: there is no folder {self.json.parent}")
+        if problems:
+            raise UsageError("; ".join(problems) + ".")
+        return Options(
+            library=self.library,
+            layout=self.layout,
+            maps=_pairs("--map", self.map),
+            fixed=_numbers(self.fix),
+            cases=self.cases,
+            seconds=self.seconds,
+            truncation=self.truncation,
+            strict=self.strict,
+            timing=self.timing,
+        )
 
-def verify(asked: Asked) -> int:
-    """Judge one function, say what was found, and give back the exit code."""
+
+def verify(request: Request) -> int:
+    """Judge one function, print or write the report, and return the exit code."""
     os.environ.setdefault("JAX_ENABLE_X64", "1")  # rounding hides mistakes
-    from loopless.verify.plans import UsageError
-
     try:
-        with _no_hang(2 * asked.seconds + 180):
-            report = _judged(asked)
+        with _traceback_after(2 * request.seconds + 180):
+            report = _judge(request)
     except UsageError as problem:
-        print(f"verify: {asked.target}: {problem}", file=sys.stderr, flush=True)
+        print(f"verify: {request.target}: {problem}", file=sys.stderr, flush=True)
         return USAGE
     text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)
-    if asked.json is not None and str(asked.json) == "-":
+    if request.json is not None and str(request.json) == "-":
         print(text)
     else:
-        from loopless.verify.printing import show
+        from loopless.verify.verdicts import show
 
         show(report)
-        if asked.json is not None:
-            asked.json.write_text(text + "\n", encoding="utf-8")
+        if request.json is not None:
+            request.json.write_text(text + "\n", encoding="utf-8")
     return EQUAL if report.equal else DIFFERS
 
 
-def _judged(asked: Asked) -> Any:
-    from loopless.verify.judge import judge, known, unknown
-    from loopless.verify.loading import load
-    from loopless.verify.plans import Options, Request, UsageError
+def _judge(request: Request) -> Report:
+    from loopless.verify.judge import judge, known_claims, unknown_claim
 
-    if asked.claim is None:
-        raise UsageError(f"say what it is with --as NAME. There are: {', '.join(known())}.")
-    if asked.claim not in known():
-        raise UsageError(unknown(asked.claim))
-    _check(asked)
-    request = Request(asked.library, asked.layout, _pairs("--map", asked.map), _numbers(asked.fix))
-    options = Options(
-        request=request,
-        cases=asked.cases,
-        seconds=asked.seconds,
-        truncation=asked.truncation,
-        strict=asked.strict,
-        timing=asked.timing,
-    )
-    return judge(load(asked.target), asked.claim, options, asked.target)
-
-
-def _check(asked: Asked) -> None:
-    from loopless.verify.plans import UsageError
-
-    wrong = []
-    if asked.cases < 1:
-        wrong.append(f"--cases is {asked.cases}; it must be at least 1")
-    if not asked.seconds > 0:
-        wrong.append(f"--seconds is {asked.seconds:g}; it must be positive")
-    if asked.json is not None and str(asked.json) != "-":
-        if asked.json.is_dir():
-            wrong.append(f"--json {asked.json} is a folder; give the name of a file")
-        elif not asked.json.parent.is_dir():
-            wrong.append(f"--json {asked.json}: there is no folder {asked.json.parent}")
-    if wrong:
-        raise UsageError("; ".join(wrong) + ".")
+    if request.claim is None:
+        raise UsageError(f"say what it is with --as NAME. There are: {', '.join(known_claims())}.")
+    if request.claim not in known_claims():
+        raise UsageError(unknown_claim(request.claim))
+    options = request.options()
+    return judge(load(request.target), request.claim, options, request.target)
 
 
 def _pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
-    from loopless.verify.plans import UsageError
-
-    found = {}
+    pairs = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not (name and equals and value):
             raise UsageError(f"{flag} {word}: write {flag} NAME=VALUE.")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
 def _numbers(words: Sequence[str]) -> dict[str, Any]:
-    from loopless.verify.plans import UsageError
-
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name, value in _pairs("--fix", words).items():
         try:
-            found[name] = int(value) if value.lstrip("-").isdigit() else float(value)
+            numbers[name] = int(value) if value.lstrip("-").isdigit() else float(value)
         except ValueError:
             raise UsageError(f"--fix {name}={value}: {value!r} is not a number.") from None
-    return found
+    return numbers
 
 
 @contextlib.contextmanager
-def _no_hang(seconds: float) -> Iterator[None]:
-    """End the process, with a traceback, if a call never comes back from compiled code."""
+def _traceback_after(seconds: float) -> Iterator[None]:
+    """End the process, with a traceback, if a call never returns from compiled code."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+# --- the function that was named
+
+
+def load(target: str) -> Callable:
+    """Return the function MODULE:NAME or FILE.py:NAME; UsageError says what to write instead."""
+    from loopless.verify.calling import TimeUp, limited
+
+    home, colon, name = target.rpartition(":")
+    if not (home and colon and name):
+        raise UsageError(
+            f"{target!r} names no function. Write MODULE:FUNCTION or FILE.py:FUNCTION."
+        )
+    try:
+        with limited(IMPORT_S):
+            module = _from_file(Path(home)) if home.endswith(".py") else _from_name(home)
+    except UsageError:
+        raise
+    except TimeUp:
+        raise UsageError(f"importing {home} took longer than {IMPORT_S:g} s.") from None
+    except (Exception, SystemExit) as problem:  # whatever the user's module does
+        raise UsageError(f"importing {home} raised {type(problem).__name__}: {problem}") from None
+    value: Any = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            hint = did_you_mean(part, [x for x in dir(value) if x[:2] != "__"], repr)
+            raise UsageError(f"{home} has no {part!r}.{hint}")
+        value = getattr(value, part)
+    if not callable(value):
+        raise UsageError(f"{target} is a {type(value).__name__}, and cannot be called.")
+    return value
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}.")
+    sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbors
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} cannot be imported.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _from_name(name: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name and (name == problem.name or name.startswith(f"{problem.name}.")):
+            raise UsageError(
+                f"there is no module {problem.name!r} here. Run it from the folder that holds it, "
+                "or name the file: FILE.py:FUNCTION."
+            ) from None
+        raise

@@ -1,8 +1,7 @@
-"""Which known mistake a function makes: the one whose answers are its answers.
+"""Which known mistake a function makes: the one that gives the same answers.
 
 A function is compared with every mutant of what it claims to be, on the same cases, and with the
-truth about a case in which what it cannot know is left out (`forms.hidden`). Imports `comparing`
-and `contracts`. Tests: `tests/verify/test_wrong_functions.py`.
+right answers to cases from which everything is removed that it cannot know (`forms.hidden`).
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loopless.verify import comparing
 from loopless.verify.calling import muted
-from loopless.verify.contracts.contract import Contract
+from loopless.verify.contracts.contract import Contract, Tolerances, same
 from loopless.verify.forms import Hidden
 from loopless.verify.mutants import MUTANTS
 
@@ -29,75 +27,78 @@ UNKNOWN = "Matches none of the known mistakes."
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A case, what the function answered, and which property it was of."""
+class Observation:
+    """A case, the property that it tests, and what the function answered."""
 
     property: str
     case: dict
-    got: Mapping[str, Any]
-    allowed: comparing.Allowed
-    wrong: bool
+    answers: Mapping[str, Any]
+    tolerances: Tolerances
+    is_wrong: bool
 
 
-def diagnose(seen: Sequence[Seen], contract: Contract, hidden: Sequence[Hidden]) -> list[str]:
-    """The fewest mistakes that between them explain every property that fails, in words.
+def diagnose(
+    observations: Sequence[Observation], contract: Contract, hidden: Sequence[Hidden]
+) -> list[str]:
+    """Return the fewest mistakes that together explain every property that fails, as sentences.
 
-    An explanation of a property is one of all its cases, of the right ones too.
+    A mistake explains a property if it gives the same answers on all its cases, also where the
+    function is right.
     """
-    failing = list(dict.fromkeys(one.property for one in seen if one.wrong))
+    failing = list(dict.fromkeys(x.property for x in observations if x.is_wrong))
     explanations = {name: [] for name in failing}
     for mistakes, cost, answer in _explanations(contract, hidden):
-        told = [name for name in failing if _explains(answer, seen, name)]
-        # Of two that explain as much, the one that also fits what is right, and the simpler one.
-        fits = sum(_fits(answer, one) for one in seen) if told else 0
-        for name in told:
-            explanations[name].append(((len(told), fits, -cost), mistakes))
-    found: list[str] = []
+        explained = [name for name in failing if _explains(answer, observations, name)]
+        # Of two that explain as much, prefer the one that fits the right answers, then the simpler.
+        fits = sum(_fits(answer, x) for x in observations) if explained else 0
+        for name in explained:
+            explanations[name].append(((len(explained), fits, -cost), mistakes))
+    chosen: list[str] = []
     for name in failing:
         if explanations[name]:
-            found += max(explanations[name], key=lambda one: one[0])[1]
-        elif name != GRADIENTS or len(failing) == 1:  # a wrong loss has wrong gradients
-            found.append(UNKNOWN)
-    if ONE_FLAG in found and NEXT_ROW in found:  # which it does not read where there is an end
-        found = [mistake for mistake in found if mistake != NEXT_ROW]
-    told = sorted(dict.fromkeys(found), key=lambda mistake: mistake == UNKNOWN)
-    return [SENTENCES.get(mistake, mistake) for mistake in told]
+            chosen += max(explanations[name], key=lambda scored: scored[0])[1]
+        elif name != GRADIENTS or len(failing) == 1:  # a wrong loss has wrong gradients anyway
+            chosen.append(UNKNOWN)
+    if ONE_FLAG in chosen and NEXT_ROW in chosen:  # with one flag it reads no value at an end
+        chosen = [mistake for mistake in chosen if mistake != NEXT_ROW]
+    ordered = sorted(dict.fromkeys(chosen), key=lambda mistake: mistake == UNKNOWN)
+    return [SENTENCES.get(mistake, mistake) for mistake in ordered]
 
 
 def _explanations(
     contract: Contract, hidden: Sequence[Hidden]
 ) -> Iterator[tuple[tuple[str, ...], int, Callable]]:
-    """(names of mistakes, how much is assumed, the answers that they would give)."""
-    blind = [[one] for one in hidden] + ([list(hidden)] if len(hidden) > 1 else [])
+    """Yield names of mistakes, how much they assume, and the answers that they give."""
+    blind = [[x] for x in hidden] + ([list(hidden)] if len(hidden) > 1 else [])
     for together in blind:
-        names = tuple(one.mistake for one in together)
+        names = tuple(x.mistake for x in together)
         yield names, len(names), lambda case, t=together: contract.answer(_seen_by(t, case))
     for name, (_, answer) in contract.mistakes.items():
         yield (name.partition(",")[0],), 1, answer
-    # A mistake in what is done with what is known: then that is the news, not what is not known.
+    # Both at once: then only the mistake is news, because the note says what it cannot know.
     for together in blind:
         for name, (_, answer) in contract.mistakes.items():
-            if name not in [one.mistake for one in hidden]:
-                made = lambda case, t=together, f=answer: f(_seen_by(t, case))  # noqa: E731
-                yield (name.partition(",")[0],), 1 + len(together), made
+            if name not in [x.mistake for x in hidden]:
+                both = lambda case, t=together, f=answer: f(_seen_by(t, case))  # noqa: E731
+                yield (name.partition(",")[0],), 1 + len(together), both
 
 
 def _seen_by(together: Sequence[Hidden], case: Mapping) -> dict:
     case = dict(case)
-    for one in together:
-        case = one.seen(case)
+    for x in together:
+        case = x.seen(case)
     return case
 
 
-def _explains(answer: Callable, seen: Sequence[Seen], name: str) -> bool:
-    return all(_fits(answer, one) for one in seen if one.property == name)
+def _explains(answer: Callable, observations: Sequence[Observation], name: str) -> bool:
+    return all(_fits(answer, x) for x in observations if x.property == name)
 
 
-def _fits(answer: Callable, one: Seen) -> bool:
+def _fits(answer: Callable, observation: Observation) -> bool:
     try:
         with muted():
-            want = answer(one.case)
+            mistaken = answer(observation.case)
     except (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError):
         return False
-    compared = {name: x for name, x in one.got.items() if name in want}
-    return bool(compared) and comparing.same(compared, want, one.allowed)
+    compared = {name: x for name, x in observation.answers.items() if name in mistaken}
+    return bool(compared) and same(compared, mistaken, observation.tolerances)

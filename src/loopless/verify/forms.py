@@ -1,9 +1,8 @@
-"""In how many ways functions ask for the same thing: other names, other shapes, fewer flags.
+"""The many ways in which functions take the same thing: other names, other shapes, fewer flags.
 
-A `Form` is one way of giving a function a part of a case: successor values as an array of their
-own, as one row more of `values`, or as the last row alone. What a set of forms leaves out is
-`hidden`: a function with one `done` flag cannot know a truncation, whatever it does. Imports NumPy.
-Tests: `tests/verify/test_plans.py`.
+A `Form` is one way to pass a part of a case to a function: successor values as an array of their
+own, as one more row of `values`, or as the last row alone. What a set of forms leaves out is
+`hidden`: a function with a single `done` flag cannot tell a truncation from a termination.
 """
 
 from __future__ import annotations
@@ -17,17 +16,25 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Form:
-    """One way to be given a part of a case."""
+    """One way to pass a part of a case."""
 
     name: str  # what `--map` calls it
     kind: str  # rows flags rows+1 last last_flag matrix actions number integer vector table choice
-    names: tuple[str, ...]  # what others call it
+    names: tuple[str, ...]  # what parameters are called in other code
     make: Callable[[Mapping], Any]
-    optional: bool = False  # a parameter with a default may be left alone
 
 
-def _form(name: str, kind: str, names: str, make=None, optional: bool = False) -> Form:
-    return Form(name, kind, (name, *names.split()), make or (lambda case: case[name]), optional)
+def _form(name: str, kind: str, names: str, make: Any = None) -> Form:
+    return Form(name, kind, (name, *names.split()), make or (lambda case: case[name]))
+
+
+def _default(name: str, kind: str, names: str, value: Any) -> Form:
+    return _form(name, kind, names, lambda case: case.get(name, value))
+
+
+def _all_true(name: str) -> Callable[[Mapping], Any]:
+    """Return what makes a mask: that of the case, or one that is true for all of array `name`."""
+    return lambda case: case.get("valid", np.ones(np.shape(case[name]), bool))
 
 
 def _done(case):
@@ -35,13 +42,9 @@ def _done(case):
 
 
 def _starts(case):
-    """Whether each row is the first of its episode: the flag of the row before."""
+    """Return whether each step is the first of its episode: the flag of the step before."""
     done = _done(case)
     return np.concatenate([np.zeros_like(done[:1]), done[:-1]])
-
-
-def _valid(case):
-    return case.get("valid", np.ones(np.shape(case["rewards"]), bool))
 
 
 ROLLOUT = (
@@ -92,7 +95,7 @@ ROLLOUT = (
         "lam lmbda lambd gae_lambda tau td_lambda gaelambda lamda lambda_t",
     ),
     _form("n", "integer", "n_step n_steps nstep nsteps horizon steps"),
-    _form("valid", "flags", "mask masks valid_mask padding_mask is_valid", _valid, True),
+    _form("valid", "flags", "mask masks valid_mask padding_mask is_valid", _all_true("rewards")),
 )
 
 OFF_POLICY = (
@@ -116,9 +119,9 @@ OFF_POLICY = (
         lambda case: case["log_behaviour"] + case["log_ratios"],
     ),
     _form("q_values", "rows", "q qs q_t action_values"),
-    _form("clip_rho", "number", "rho_bar clip_rho_threshold rho_clip rho_thresh", optional=True),
-    _form("clip_c", "number", "c_bar clip_c_threshold c_clip c_thresh", optional=True),
-    _form("clip_pg_rho", "number", "clip_pg_rho_threshold pg_rho_clip", optional=True),
+    _form("clip_rho", "number", "rho_bar clip_rho_threshold rho_clip rho_thresh"),
+    _form("clip_c", "number", "c_bar clip_c_threshold c_clip c_thresh"),
+    _form("clip_pg_rho", "number", "clip_pg_rho_threshold pg_rho_clip"),
 )
 
 TOKENS = (
@@ -136,13 +139,7 @@ TOKENS = (
 
 NORMALIZE = (
     _form("x", "rows", "advantages adv advs values a array data returns"),
-    _form(
-        "valid",
-        "flags",
-        "mask masks valid_mask",
-        lambda case: case.get("valid", np.ones(case["x"].shape, bool)),
-        True,
-    ),
+    _form("valid", "flags", "mask masks valid_mask", _all_true("x")),
 )
 
 Q = (
@@ -175,8 +172,8 @@ Q_LOSS = (
     _form("q", "matrix", "q_values qs q_tm1 current_q q_online q_pred"),
     _form("actions", "actions", "action a acts a_tm1"),
     _form("targets", "vector", "target y q_targets td_target td_targets target_values"),
-    _form("weights", "vector", "weight is_weights w importance_weights", optional=True),
-    _form("delta", "number", "beta kappa huber_delta", optional=True),
+    _form("weights", "vector", "weight is_weights w importance_weights"),
+    _form("delta", "number", "beta kappa huber_delta"),
     *Q,
 )
 
@@ -190,13 +187,7 @@ PPO = (
     _form("clip", "number", "clip_coef clip_range epsilon eps clip_ratio cliprange clip_eps"),
     _form("value_coefficient", "number", "vf_coef value_coef c1 vf_coeff critic_coef"),
     _form("entropy_coefficient", "number", "ent_coef entropy_coef c2 ent_coeff"),
-    _form(
-        "valid",
-        "vector_flags",
-        "mask masks valid_mask",
-        lambda case: case.get("valid", np.ones(case["log_probs"].shape, bool)),
-        True,
-    ),
+    _form("valid", "vector_flags", "mask masks valid_mask", _all_true("log_probs")),
 )
 
 AVATARL = (
@@ -204,28 +195,10 @@ AVATARL = (
     _form("critic_logits", "table", "mentor_logits teacher_logits critic"),
     _form("targets", "actions", "labels y target gold ground_truth ground_truth_tokens"),
     _form("top_k", "integer", "k topk"),
-    _form("reality_weight", "number", "w_r", lambda case: case.get("reality_weight", 0.7), True),
-    _form(
-        "critic_weight",
-        "number",
-        "mentor_weight w_m",
-        lambda case: case.get("critic_weight", 0.3),
-        True,
-    ),
-    _form(
-        "label_smoothing",
-        "number",
-        "label_smoothing_epsilon smoothing epsilon eps",
-        lambda case: case.get("label_smoothing", 0.1),
-        True,
-    ),
-    _form(
-        "entropy_coefficient",
-        "number",
-        "entropy_coef beta",
-        lambda case: case.get("entropy_coefficient", 0.01),
-        True,
-    ),
+    _default("reality_weight", "number", "w_r", 0.7),
+    _default("critic_weight", "number", "mentor_weight w_m", 0.3),
+    _default("label_smoothing", "number", "label_smoothing_epsilon smoothing epsilon eps", 0.1),
+    _default("entropy_coefficient", "number", "entropy_coef beta", 0.01),
 )
 
 ALLO = (
@@ -237,36 +210,38 @@ ALLO = (
 )
 
 
+# --- what a function cannot know
+
+
 @dataclass(frozen=True)
 class Hidden:
-    """What a function cannot know from what it is given, and the known mistake this comes to."""
+    """Something that a function cannot know from its arguments, and the mistake that follows."""
 
     mistake: str
-    seen: Callable[[dict], dict]  # a case as the function sees it
+    seen: Callable[[dict], dict]  # from a case to the case as the function sees it
 
 
 _ONE_FLAG = "treats_truncation_as_termination"
 
 
-def _no_truncation(case: dict) -> dict:
-    """One flag for both ends, or none for truncations that it is told of."""
+def _one_flag(case: dict) -> dict:
     return case | {"terminated": _done(case), "truncated": np.zeros_like(case["truncated"])}
 
 
-def _unnoticed(case: dict) -> dict:
+def _no_truncations(case: dict) -> dict:
     return case | {"truncated": np.zeros_like(case["truncated"])}
 
 
-def _endless(case: dict) -> dict:
-    return _unnoticed(case) | {"terminated": np.zeros_like(case["terminated"])}
+def _no_ends(case: dict) -> dict:
+    return _no_truncations(case) | {"terminated": np.zeros_like(case["terminated"])}
 
 
-def _following(case: dict) -> dict:
+def _values_of_next_row(case: dict) -> dict:
     following = np.concatenate([case["values"][1:], case["next_values"][-1:]])
     return case | {"next_values": following}
 
 
-def _zero_last(case: dict) -> dict:
+def _zero_after_the_window(case: dict) -> dict:
     after = case["next_values"].copy()
     after[-1] = 0.0
     return case | {"next_values": after}
@@ -277,26 +252,26 @@ def _no_values(case: dict) -> dict:
 
 
 def hidden(forms: Iterable[str]) -> tuple[Hidden, ...]:
-    """What a function that is given these forms of a rollout or a transition cannot know."""
-    given, found = set(forms), []
-    if not given & {"rewards"}:
+    """Return what a function with these forms of a rollout or a transition cannot know."""
+    taken, unknown = set(forms), []
+    if "rewards" not in taken:
         return ()
-    either = given & {"done", "not_done", "starts"}
-    one_flag = "takes_done_for_terminated" if "next_q" in given else _ONE_FLAG
-    if not (given & {"terminated", "discounts"}):
+    either = taken & {"done", "not_done", "starts"}
+    if not (taken & {"terminated", "discounts"}):
         if not either:
-            found.append(Hidden("hears_of_no_end", _endless))
-        elif "truncated" not in given:
-            found.append(Hidden(one_flag, _no_truncation))
-    elif not (given & {"truncated"} or either) and "next_q" not in given:
-        found.append(Hidden("hears_of_no_truncation", _unnoticed))
-    if not given & {"next_values", "next_q"}:
-        if given & {"values_and_last", "last_values"}:
-            if "values" in given or "values_and_last" in given:
-                found.append(Hidden("bootstraps_from_the_next_row", _following))
-        elif "values" in given:
-            found.append(Hidden("bootstraps_from_the_next_row", _following))
-            found.insert(0, Hidden("bootstraps_the_window_with_zero", _zero_last))
+            unknown.append(Hidden("hears_of_no_end", _no_ends))
+        elif "truncated" not in taken:
+            mistake = "takes_done_for_terminated" if "next_q" in taken else _ONE_FLAG
+            unknown.append(Hidden(mistake, _one_flag))
+    elif not (taken & {"truncated"} or either) and "next_q" not in taken:
+        unknown.append(Hidden("hears_of_no_truncation", _no_truncations))
+    if not taken & {"next_values", "next_q"}:
+        if taken & {"values_and_last", "last_values"}:
+            if taken & {"values", "values_and_last"}:
+                unknown.append(Hidden("bootstraps_from_the_next_row", _values_of_next_row))
+        elif "values" in taken:
+            unknown.append(Hidden("bootstraps_from_the_next_row", _values_of_next_row))
+            unknown.insert(0, Hidden("bootstraps_the_window_with_zero", _zero_after_the_window))
         else:
-            found.append(Hidden("discounted_returns_forget_the_bootstrap", _no_values))
-    return tuple(found)
+            unknown.append(Hidden("discounted_returns_forget_the_bootstrap", _no_values))
+    return tuple(unknown)

@@ -1,8 +1,8 @@
-"""How to call a function: which of its parameters is what, in which library, layout and dtype.
+"""How a function can be called: which parameter is what, in which library, layout and dtype.
 
-Names decide what a parameter is (`verify.forms`); what names leave open (a `next_value` may be one
-row or all of them, arrays may have time first or last) becomes several plans, tried in turn by
-`verify.judge`. Imports the standard library. Tests: `tests/verify/test_plans.py`.
+Names decide what a parameter is (`verify.forms`). Where names leave a choice (a `next_value` may be
+one row or all of them, time may be the first axis or the last), there are several plans, which
+`verify.search` tries in turn.
 """
 
 from __future__ import annotations
@@ -14,24 +14,22 @@ from itertools import islice, product
 from typing import Any
 
 from loopless.refusals import did_you_mean
-from loopless.verify import layouts, libraries
+from loopless.verify import arrays
 from loopless.verify.contracts.contract import Contract
+from loopless.verify.options import Options, UsageError
 
+# Parameters of these names hold all others, by key or by attribute.
 _RECORDS = ("batch", "data", "rollout", "rollouts", "traj", "trajectory", "sample", "samples")
 _RECORDS += ("buffer", "transition", "transitions", "inputs", "args", "kwargs", "td", "tensordict")
 _AFFIXES = ("batch_", "mb_", "b_", "_batch", "_buf", "_arr", "_tensor", "_array", "_b", "_seq")
-MOST = 400
-
-
-class UsageError(ValueError):
-    """What the caller has to say differently."""
+MOST_PLANS = 400
 
 
 class Record(dict):
-    """One argument that holds all: by key, or by attribute."""
+    """One argument that holds others, by key or by attribute."""
 
     def __getattribute__(self, name: str) -> Any:
-        if dict.__contains__(self, name):  # before dict's own: `values` is one of them
+        if dict.__contains__(self, name):  # before dict's own attributes, such as `values`
             return dict.__getitem__(self, name)
         return super().__getattribute__(name)
 
@@ -45,10 +43,10 @@ class Plan:
 
     mapping: Mapping[str, str]  # its parameters → our forms
     library: str = "numpy"
-    layout: layouts.Layout = layouts.TIME
+    layout: arrays.Layout = arrays.TIME
     dtype: str = "float64"
     float_flags: bool = False
-    keep: bool = False  # the last row keeps its axis
+    keep: bool = False  # whether the last row keeps its time axis
     record: str = ""  # the argument that holds others
     keys: tuple[str, ...] = ()  # what it holds
     positional: tuple[str, ...] = ()
@@ -58,60 +56,30 @@ class Plan:
     left: tuple[str, ...] = ()  # parameters left at their defaults
 
     def settings(self, contract: Contract) -> dict[str, Any]:
-        """What a case must say for the twin to be asked the same question."""
+        """Return what a case must contain for the twin to answer the same question."""
         return contract.settings(set(self.mapping.values())) | dict(self.variant)
 
 
-@dataclass
-class Request:
-    """What the user said about how to call the function."""
-
-    library: str | None = None
-    layout: str | None = None
-    maps: Mapping[str, str] = field(default_factory=dict)
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # numbers built into the function
-
-
-@dataclass
-class Options:
-    """How to call the function, and how long to look at it."""
-
-    request: Request = field(default_factory=Request)
-    cases: int = 1000
-    seconds: float = 30.0
-    call_s: float = 10.0
-    truncation: bool = True  # whether rollouts may be cut off by a time limit
-    strict: bool = False  # what is fragile counts as wrong
-    timing: bool = True
-    smallest: bool = True  # whether to look for the smallest case that fails
-
-
-def plans(function: Callable, contract: Contract, request: Request) -> Iterator[Plan]:
-    """All ways to call `function` that its signature allows, the likeliest first."""
-    choices, positional, (record, keys), left = _parameters(function, contract, request)
-    mappings = [
-        {name: form for name, form in zip(choices, chosen, strict=True) if form}
-        for chosen in product(*choices.values())
-        if len(set(filter(None, chosen))) == len(list(filter(None, chosen)))
-    ]
-    mappings = [_lagged(mapping) for mapping in mappings]
-    _check_needs(function, contract, mappings, request)
-    wanted = layouts.OF_ROWS if contract.rows else layouts.OF_TIME
-    if request.layout:
-        if request.layout not in [layout.name for layout in wanted]:
-            names = ", ".join(layout.name for layout in wanted)
-            raise UsageError(f"--layout {request.layout} is none of {contract.name}'s: {names}.")
-        wanted = (layouts.LAYOUTS[request.layout],)
-    names = (request.library,) if request.library else libraries.evidence(function)
+def plans(function: Callable, contract: Contract, options: Options) -> Iterator[Plan]:
+    """Return all ways to call `function` that its signature allows, the likeliest first."""
+    choices, positional, (record, keys), left = _parameters(function, contract, options)
+    mappings = []
+    for forms in product(*choices.values()):
+        mapping = {name: form for name, form in zip(choices, forms, strict=True) if form}
+        if len(set(mapping.values())) == len(mapping):
+            mappings.append(_with_lagged_flags(mapping))
+    _check_needs(contract, mappings, options)
+    layouts = _layouts(contract, options)
+    libraries = (options.library,) if options.library else arrays.library_names(function)
     kinds = {form.name: form.kind for form in contract.forms}
 
     def every() -> Iterator[Plan]:
         for library, dtype, layout, mapping in product(
-            names, ("float64", "float32"), wanted, mappings
+            libraries, ("float64", "float32"), layouts, mappings
         ):
-            found = {kinds[name] for name in mapping.values()}
-            flags = (False, True) if found & {"flags", "vector_flags", "last_flag"} else (False,)
-            keeps = (False, True) if found & set(layouts.ENDS) else (False,)
+            used = {kinds[name] for name in mapping.values()}
+            flags = (False, True) if used & {"flags", "vector_flags", "last_flag"} else (False,)
+            keeps = (False, True) if used & set(arrays.ENDS) else (False,)
             if layout.lists and (library != "numpy" or dtype == "float32"):
                 continue
             for float_flags, keep in product(flags, keeps):
@@ -120,57 +88,79 @@ def plans(function: Callable, contract: Contract, request: Request) -> Iterator[
                     left=left,
                 )  # fmt: skip
 
-    return islice(every(), MOST)
+    return islice(every(), MOST_PLANS)
 
 
-def _parameters(function, contract, request):
-    """For each parameter the forms it may be, the likeliest first; and how it is handed over."""
+def _layouts(contract: Contract, options: Options) -> tuple[arrays.Layout, ...]:
+    layouts = arrays.OF_ROWS if contract.rows else arrays.OF_TIME
+    if not options.layout:
+        return layouts
+    names = [layout.name for layout in layouts]
+    if options.layout not in names:
+        raise UsageError(
+            f"--layout {options.layout} is none of {contract.name}'s: {', '.join(names)}."
+        )
+    return (arrays.LAYOUTS[options.layout],)
+
+
+def signature_of(function: Callable) -> list[inspect.Parameter]:
+    """Return the parameters of a function; UsageError if Python cannot tell them."""
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         raise UsageError(
             "it has no signature that can be read. Wrap it in a Python function."
         ) from None
+
+
+def refuse_unknown(parameters: list[str], names: list[str]) -> None:
+    """Raise UsageError if there are `parameters` whose meaning nobody knows."""
+    if parameters:
+        raise UsageError(
+            f"cannot tell what {', '.join(map(repr, parameters))} of its parameters mean. "
+            f"Say so with --map {parameters[0]}=NAME, where NAME is one of: {', '.join(names)}."
+        )
+
+
+def _parameters(function, contract, options):
+    """Return the forms that each parameter may be, likeliest first, and how it is passed."""
+    parameters = signature_of(function)
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    code = getattr(libraries.plain(function), "__code__", None)
+    code = getattr(arrays.python_function(function), "__code__", None)
     if not named and any(p.kind is p.VAR_KEYWORD for p in parameters) and code is not None:
-        return _keys(code, contract, request), (), ("", ()), ()
+        return _keys(code, contract, options), (), ("", ()), ()
+    is_alone = len([p for p in named if p.default is p.empty]) == 1
     choices, unknown, left, record, keys = {}, [], [], "", ()
     for p in named:
-        found = _forms(p.name, contract, request)
-        alone = len([x for x in named if x.default is x.empty]) == 1
-        if found:
-            # What may be None may be left out: a double network, a SARSA action.
-            choices[p.name] = (*found, "") if p.default is None else found
+        forms = _forms(p.name, contract, options)
+        if forms:
+            # A default of None can be left out: a second network, a SARSA action.
+            choices[p.name] = (*forms, "") if p.default is None else forms
         elif p.default is not p.empty:
             left.append(p.name)
-        elif code is not None and not record and (alone or p.name.lower() in _RECORDS):
-            held = _keys(code, contract, request)
-            record, keys, choices = p.name, tuple(held), held | choices
+        elif code is not None and not record and (is_alone or p.name.lower() in _RECORDS):
+            inside = _keys(code, contract, options)
+            record, keys, choices = p.name, tuple(inside), inside | choices
         else:
             unknown.append(p.name)
-    for name in request.maps:
-        if name not in [p.name for p in named]:
-            hint = did_you_mean(name, [p.name for p in named], repr)
+    names = [p.name for p in named]
+    for name in options.maps:
+        if name not in names:
+            hint = did_you_mean(name, names, repr)
             raise UsageError(f"--map names a parameter {name!r} that it does not have.{hint}")
-    if unknown:
-        ours = ", ".join(form.name for form in contract.forms)
-        raise UsageError(
-            f"cannot tell what {_listed(unknown)} of its parameters mean. "
-            f"Say so with --map {unknown[0]}=NAME, where NAME is one of: {ours}."
-        )
+    refuse_unknown(unknown, [form.name for form in contract.forms])
     positional = tuple(p.name for p in named if p.kind is p.POSITIONAL_ONLY)
     return choices, positional, (record, keys), tuple(left)
 
 
-def _keys(code, contract, request):
-    """The keys that a function takes out of its one argument, from the strings in its code."""
-    names, strings = libraries.names_in(code)
+def _keys(code, contract, options):
+    """Return the keys that a function takes out of its one argument, from strings in its code."""
+    names, strings = arrays.names_in(code)
     choices = {}
     for key in sorted(strings | (names - set(code.co_varnames))):
-        found = _forms(key, contract, request) if key.isidentifier() else ()
-        if found:
-            choices[key] = found
+        forms = _forms(key, contract, options) if key.isidentifier() else ()
+        if forms:
+            choices[key] = forms
     if not choices:
         raise UsageError(
             "takes one argument, and its code names none of the keys that are known. "
@@ -179,28 +169,27 @@ def _keys(code, contract, request):
     return choices
 
 
-def _forms(name: str, contract: Contract, request: Request) -> tuple[str, ...]:
-    known = [form.name for form in contract.forms]
-    if name in request.maps:
-        asked = request.maps[name]
-        if asked not in known:
-            hint = did_you_mean(asked, known, repr, or_list=True)
-            raise UsageError(f"--map {name}={asked}: {contract.name} has no {asked!r}.{hint}")
-        return (asked,)
+def _forms(name: str, contract: Contract, options: Options) -> tuple[str, ...]:
+    if name in options.maps:
+        form, known = options.maps[name], [form.name for form in contract.forms]
+        if form not in known:
+            hint = did_you_mean(form, known, repr, or_list=True)
+            raise UsageError(f"--map {name}={form}: {contract.name} has no {form!r}.{hint}")
+        return (form,)
     for spelling in spellings(name):
-        found = tuple(form.name for form in contract.forms if spelling in form.names)
-        if found:
-            return found
+        forms = tuple(form.name for form in contract.forms if spelling in form.names)
+        if forms:
+            return forms
     return ()
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """A parameter's name, and what is left of it without what says little."""
+    """Return a parameter's name, and what is left of it without prefixes that say little."""
     lowered = name.lower().strip("_")
-    return tuple(dict.fromkeys((name, name.lower(), lowered, *_stripped(lowered))))
+    return tuple(dict.fromkeys((name, name.lower(), lowered, *_without_affixes(lowered))))
 
 
-def _stripped(name: str) -> Iterator[str]:
+def _without_affixes(name: str) -> Iterator[str]:
     for affix in _AFFIXES:
         if affix.endswith("_") and name.startswith(affix):
             yield name.removeprefix(affix)
@@ -208,8 +197,8 @@ def _stripped(name: str) -> Iterator[str]:
             yield name.removesuffix(affix)
 
 
-def _lagged(mapping: dict[str, str]) -> dict[str, str]:
-    """Flags beside a last flag are lagged: row t says that row t begins an episode."""
+def _with_lagged_flags(mapping: dict[str, str]) -> dict[str, str]:
+    """Read flags beside a last flag as lagged: flag t says that step t begins an episode."""
     forms = set(mapping.values())
     if "starts" in forms and "done" in forms:  # as in Stable-Baselines3
         return {k: "last_done" if form == "done" else form for k, form in mapping.items()}
@@ -218,24 +207,21 @@ def _lagged(mapping: dict[str, str]) -> dict[str, str]:
     return mapping
 
 
-def _check_needs(function, contract, mappings, request) -> None:
+def _check_needs(contract: Contract, mappings: list[dict[str, str]], options: Options) -> None:
     missing = [
         group
         for group in contract.needs
         if not any(set(group) & set(mapping.values()) for mapping in mappings)
-        and not set(group) & set(request.fixed)
+        and not set(group) & set(options.fixed)
     ]
     if missing:
-        first = missing[0]
-        words = "; ".join(" or ".join(group) for group in missing)
-        how = "--fix" if first[0] in ("gamma", "lambda_", "n", "top_k") else "--map PARAMETER"
-        value = "=0.99, say, if it is built in" if how == "--fix" else f"={first[0]}"
-        name = f" {first[0]}{value}" if how == "--fix" else value
+        groups, name = "; ".join(" or ".join(group) for group in missing), missing[0][0]
+        if name in ("gamma", "lambda_", "n", "top_k"):
+            value = 0.99 if name in ("gamma", "lambda_") else 5
+            advice = f"--fix {name}={value}, say, if it is built in"
+        else:
+            advice = f"--map PARAMETER={name}"
         raise UsageError(
-            f"as {contract.name} it must be given {words}, and none of its parameters looks like "
-            f"it. Use {how}{name}."
+            f"as {contract.name} it must be given {groups}, and none of its parameters looks like "
+            f"it. Use {advice}."
         )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(repr(name) for name in names)

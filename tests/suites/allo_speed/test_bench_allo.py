@@ -17,7 +17,7 @@ from loopless.bench.timing import Budget
 from loopless.runs.config.resolve import resolve
 from loopless.train.allo.config import ALLO
 from loopless.train.engine import optimizer
-from loopless.verify.samplers.chi_squared import misfit
+from loopless.verify.samplers.laws import misfit
 from suites.allo_speed import contenders, layout, operations, ours, plain, suite, whole
 from suites.allo_speed.cases import GRID, Follower, Learning
 from suites.allo_speed.plain_collection import collect_rows

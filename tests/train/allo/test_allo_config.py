@@ -14,7 +14,9 @@ from loopless.runs.failures import BadConfig
 from loopless.train.allo.algorithm import network_of
 from loopless.train.allo.config import ALLO, LEAST
 from loopless.train.allo.data import observation_type, read_source
+from loopless.train.engine import options as shared
 
+BOUNDS = LEAST | shared.LEAST
 WRONG = [
     ({"learning_rate": 0.0}, "learning_rate must be above 0; received 0.0"),
     ({"learning_rate": float("inf")}, "learning_rate must be finite"),
@@ -44,10 +46,19 @@ def test_what_makes_no_sense_is_said(options, message):
     assert any(message in problem for problem in ALLO(**options).problems())
 
 
-@pytest.mark.parametrize("name", LEAST)
+@pytest.mark.parametrize("name", BOUNDS)
 def test_every_bound_is_said(name):
-    problems = replace(ALLO(), **{name: LEAST[name] - 1}).problems()
-    assert problems == [f"{name} must be at least {LEAST[name]}; received {LEAST[name] - 1}."]
+    low = BOUNDS[name]
+    problems = replace(ALLO(), **{name: low - 1}).problems()
+    assert problems == [f"{name} must be at least {low}; received {low - 1}."]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 1e-4), ("learning_rate = 0.02", 2e-3), ("learning_rate_end = 0.5", 0.5)],
+)
+def test_the_last_learning_rate_is_a_tenth_of_the_first_unless_it_is_given(text, expected):
+    assert configs.from_toml(ALLO, text).last_learning_rate == pytest.approx(expected)
 
 
 def test_a_config_comes_back_from_its_file():

@@ -195,7 +195,7 @@ class ALLORun(Run):
         means = np.atleast_1d(last["similarity_mean"])
         return f"Mean similarity {', '.join(f'{value:.4f}' for value in means)}."
 
-    def agent(self, number: int) -> str:
+    def agent_name(self, number: int) -> str:
         """Return the name of one agent of several."""
         seed, which = divmod(number, len(self.config.barrier))
         name = f"seed {self.config.seed + seed}"

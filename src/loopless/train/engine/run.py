@@ -48,9 +48,9 @@ class Run:
 
     def failure(self) -> str | None:
         """Return where learning stopped because a number was not finite; None if it did not."""
-        return health.failure_message(self.learner, self.agent)
+        return health.failure_message(self.learner, self.agent_name)
 
-    def agent(self, number: int) -> str:
+    def agent_name(self, number: int) -> str:
         """Return the name of one agent of several."""
         return f"seed {self.config.seed + number}"
 
@@ -191,16 +191,16 @@ class HostedRun(Run):
 
     def __init__(self, config: Any, agent: HostedAgent, chunks: Any, each: int) -> None:
         super().__init__(config, chunks, each)
-        self.agent_at_work = agent
+        self.agent = agent
         self._evaluation_envs: HostedEnvs | None = None
 
     @property
     def learner(self) -> Any:
-        return self.agent_at_work.learner
+        return self.agent.learner
 
     def advance(self, clock: Clock) -> Mapping[str, Any]:
         """Train one chunk, and return its metrics."""
-        agent, learning = self.agent_at_work, self.chunks.is_learning(self.event)
+        agent, learning = self.agent, self.chunks.is_learning(self.event)
         end = self.event + self.chunks.after(self.event)
         reports, returns, lengths = [], [], []
         with clock("learn"):
@@ -226,7 +226,7 @@ class HostedRun(Run):
         if self._evaluation_envs is None:
             self._evaluation_envs = evaluation_envs(config, config.eval_episodes, config.seed)
         self._evaluation_envs.restart(config.seed + episodes.EVALUATION)
-        policy = self.agent_at_work.greedy_policy()
+        policy = self.agent.greedy_policy()
         return episodes.evaluation_metrics(*first_episodes(self._evaluation_envs, policy))
 
     def arrays(self) -> Mapping[str, Any]:
@@ -235,18 +235,18 @@ class HostedRun(Run):
 
     def _tree(self) -> dict[str, Any]:
         numbers = {"event": np.int64(self.event), "episodes": np.int64(self.episodes)}
-        return self.agent_at_work.tree() | numbers
+        return self.agent.tree() | numbers
 
     def restore(self, checkpoint: Checkpoint) -> str:
         """Go on from a checkpoint. Returns what is lost by it, in words."""
         tree = trees.unflatten(self._tree(), checkpoint.arrays)
         self.event, self.episodes = int(tree["event"]), int(tree["episodes"])
-        self.agent_at_work.restore(tree, self.event)
+        self.agent.restore(tree, self.event)
         return "environments cannot be saved: their episodes were started anew"
 
     def close(self) -> None:
         """Close the environments."""
-        self.agent_at_work.envs.close()
+        self.agent.envs.close()
         if self._evaluation_envs is not None:
             self._evaluation_envs.close()
 

@@ -1,13 +1,13 @@
-"""Named situations that tell right estimators from wrong ones, as plain float64 arguments.
+"""Named rollouts on which right return estimators and wrong ones differ, in float64.
 
-`rollout` makes the arguments of every estimator at once; `situations` lists the ones that matter.
-A case's arrays follow one another in time as a real collector's would: a row's successor value is
-the next row's value, except where an episode ended.
+`rollout` makes the arguments of every estimator at once; `situations` lists the rollouts that
+matter. Steps follow one another as a real collector's do: the successor value of a step is the
+value of the next step, except where an episode ended.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from loopless.verify.cases import Situation
 
 
 def rollout(
@@ -19,7 +19,7 @@ def rollout(
     gamma: float = 0.9,
     lambda_: float = 0.8,
 ) -> dict:
-    """Arguments [T, ...] for any estimator, with episode ends at the given rates."""
+    """Return arguments [T, ...] of any estimator, with episode ends at these rates."""
     rng = np.random.default_rng(seed)
     following = rng.standard_normal((shape[0] + 1, *shape[1:]))
     data = {
@@ -41,7 +41,7 @@ def rollout(
 
 
 def padded(data: dict, valid: np.ndarray, fill: float) -> dict:
-    """The same arguments with `fill` in every cell that is not valid, flags there set."""
+    """Return `data` with `fill` in every cell that is not valid; flags there are set."""
     out = dict(data, valid=valid)
     for name, x in data.items():
         if isinstance(x, np.ndarray) and name not in ("valid", "gamma", "lambda_"):
@@ -50,16 +50,8 @@ def padded(data: dict, valid: np.ndarray, fill: float) -> dict:
     return out
 
 
-@dataclass(frozen=True)
-class Situation:
-    """One named case, and why it is in the list."""
-
-    name: str
-    data: dict
-
-
 def situations(shape: tuple[int, ...] = (12, 3)) -> list[Situation]:
-    """The cases that between them catch every mistake in `verify.mutants`."""
+    """Return the rollouts that together catch every mistake in `verify.mutants.returns`."""
     never = {"terminated": 0.0, "truncated": 0.0}
     steps = shape[0]
 

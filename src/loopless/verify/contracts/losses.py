@@ -1,6 +1,7 @@
-"""What losses and targets are asked for, gradients included. Twins: `reference`.
+"""The table of losses and targets: how each is called, its kernel, its twin, its gradients.
 
-Imports `reference` and `kernels`. Tests: `tests/verify/test_wrong_functions.py`.
+A new loss is one entry of `LOSS_CONTRACTS`, at the end of this file. The functions before it turn
+a case (a dictionary of arrays) into a call.
 """
 
 from __future__ import annotations
@@ -14,148 +15,52 @@ from loopless.kernels import policy_gradient, q_learning
 from loopless.kernels.avatarl import loss as avatarl
 from loopless.kernels.laplacian import losses as laplacian
 from loopless.verify import forms
-from loopless.verify import loss_properties as properties
-from loopless.verify.cases import features as batches
-from loopless.verify.cases import policy_rows
+from loopless.verify.cases import batches, properties
 from loopless.verify.contracts.contract import Answer, Contract, mistakes
 from loopless.verify.mutants.laplacian import right_step
+
+# --- Q-learning
 
 
 def _q_targets(function: Callable) -> Answer:
     def call(case: Mapping) -> dict:
-        member = {
-            "double": {"next_q_online": case["next_q_online"]},
-            "sarsa": {"next_actions": case["next_actions"]},
-        }.get(case.get("member", "dqn"), {})
-        fields = case["rewards"], case["terminated"], case["next_q"]
-        return {"targets": function(*fields, gamma=case["gamma"], **member)}
+        member = case.get("member", "dqn")
+        return {"targets": batches.call_targets(function, case, member)}
 
     return call
 
 
-def _q_case(case: Mapping) -> Mapping:
-    """A case in which the targets are what the transition says, where it is asked to."""
-    if not case.get("whole"):
-        return case
-    return {**case, **_q_targets(reference.q_targets)(case)}
+def _with_targets(case: Mapping) -> Mapping:
+    """Return the case with the targets of its transitions, if the function makes its own."""
+    return {**case, **_q_targets(reference.q_targets)(case)} if case.get("whole") else case
+
+
+def _q_loss_options(case: Mapping) -> dict:
+    kind = case.get("loss", "mse")
+    options = {"loss": kind, "weights": case["weights"] if case.get("weighted", True) else None}
+    return options | (
+        {"delta": case["delta"]} if kind == "huber" and case.get("given_delta") else {}
+    )
 
 
 def _q_loss(function: Callable) -> Answer:
     def call(case: Mapping) -> dict:
-        case = _q_case(case)
-        kind = case.get("loss", "mse")
-        weights = case["weights"] if case.get("weighted", True) else None
-        options = {"loss": kind, "weights": weights} | (
-            {"delta": case["delta"]} if kind == "huber" and case.get("given_delta") else {}
-        )
-        loss, errors = function(case["q"], case["actions"], case["targets"], **options)
+        case = _with_targets(case)
+        arrays = (case[name] for name in batches.LOSS)
+        loss, errors = function(*arrays, **_q_loss_options(case))
         return {"loss": loss, "td_errors": errors}
 
     return call
 
 
 def _q_slopes(case: Mapping) -> dict:
-    case = _q_case(case)
-    weights = case["weights"] if case.get("weighted", True) else None
-    kind = case.get("loss", "mse")
-    delta = case["delta"] if kind == "huber" and case.get("given_delta") else 1.0
-    gradients = reference.q_loss_gradients(
-        case["q"], case["actions"], case["targets"], weights=weights, loss=kind, delta=delta
-    )
-    return {"by_q": gradients}
-
-
-def _large_transitions(seed: int) -> dict:
-    rng = np.random.default_rng(seed)
-    case = {name: rng.standard_normal((256, 6)) for name in ("q", "next_q", "next_q_online")}
-    case |= {name: rng.standard_normal(256) for name in ("rewards", "targets")}
-    case |= {name: rng.integers(0, 6, 256) for name in ("actions", "next_actions")}
-    case |= {name: rng.random(256) < 0.1 for name in ("terminated", "truncated")}
-    return case | {"weights": rng.uniform(0.1, 1, 256), "gamma": 0.99, "delta": 1.0}
-
-
-def _ppo(function: Callable) -> Answer:
-    rows = ("log_probs", "old_log_probs", "advantages", "values", "returns", "entropies")
-    numbers = ("clip", "value_coefficient", "entropy_coefficient", "valid")
-
-    def call(case: Mapping) -> dict:
-        options = {name: case[name] for name in numbers if name in case}
-        return {"loss": function(*(case[name] for name in rows), **options)[0]}
-
-    return call
-
-
-def _ppo_slopes(case: Mapping) -> dict:
-    names = ("log_probs", "values", "entropies")
-    found = policy_rows.call_ppo(reference.ppo_loss_gradients, dict(case))
-    return {f"by_{name}": x for name, x in zip(names, found, strict=True)}
-
-
-def _large_policy_rows(seed: int) -> dict:
-    return policy_rows.policy_rows((4096,), seed)
-
-
-_AVATARL = ("reality_weight", "critic_weight", "label_smoothing", "entropy_coefficient", "top_k")
-_LOGITS = ("student_logits", "critic_logits", "targets")
-
-
-def _avatarl(function: Callable) -> Answer:
-    def call(case: Mapping) -> dict:
-        options = {name: case[name] for name in (*_AVATARL, "variant") if name in case}
-        return {"loss": function(*(case[name] for name in _LOGITS), **options)[0]}
-
-    return call
-
-
-def _avatarl_slopes(case: Mapping) -> dict:
-    options = {name: case[name] for name in (*_AVATARL, "variant") if name in case}
-    arrays = [case[name] for name in _LOGITS]
-    found = reference.avatarl.avatarl_gradients(*arrays, **options)
-    return {"by_student_logits": found}
-
-
-def _avatarl_mistake(function: Callable) -> Answer:
-    def call(case: Mapping) -> dict:
-        options = {name: case[name] for name in _AVATARL if name in case}
-        loss, *by = function(*(case[name] for name in _LOGITS), **options)
-        slopes = dict(zip(("by_student_logits", "by_critic_logits"), by, strict=True))
-        return {"loss": loss, **slopes}
-
-    return call
-
-
-def _large_positions(seed: int) -> dict:
-    rng = np.random.default_rng(seed)
-    logits = {name: rng.standard_normal((64, 2000)) for name in _LOGITS[:2]}
-    return logits | {"targets": rng.integers(0, 2000, 64), "top_k": 4}
-
-
-def _allo(function: Callable) -> Answer:
-    def call(case: Mapping) -> dict:
-        return {"loss": batches.call_allo(function, dict(case))[0]}
-
-    return call
-
-
-def _allo_mistake(mutant: Callable) -> Answer:
-    def call(case: Mapping) -> dict:
-        found = mutant(dict(case))
-        return {"loss": found["loss"], **_by_feature(found)}
-
-    return call
-
-
-def _by_feature(found: Mapping) -> dict:
-    return {name: x for name, x in found.items() if name.startswith("by_")}
-
-
-def _large_features(seed: int) -> dict:
-    case = batches.features((1024, 11), seed)
-    return case | {"barrier": float(case["barrier"])}
+    case = _with_targets(case)
+    arrays = (case[name] for name in batches.LOSS)
+    return {"by_q": reference.q_loss_gradients(*arrays, **_q_loss_options(case))}
 
 
 def _whole_updates() -> dict:
-    """Mistakes of functions that make their targets themselves, from a whole batch."""
+    """Return mistakes of functions that make their targets themselves, from a whole batch."""
 
     def call(mutant: Callable) -> Answer:
         def answer(case: Mapping) -> dict:
@@ -169,27 +74,57 @@ def _whole_updates() -> dict:
     return mistakes("q_update", call)
 
 
-def _q_member(given: Set[str]) -> dict:
-    """Which member of the family a function is, by what it asks for."""
-    if "next_q_online" in given:
+def _q_member(taken: Set[str]) -> dict:
+    """Return which member of the family a function is, by the arguments that it takes."""
+    if "next_q_online" in taken:
         return {"member": "double"}
-    return {"member": "sarsa"} if "next_actions" in given else {}
+    return {"member": "sarsa"} if "next_actions" in taken else {}
 
 
-def _q_loss_settings(given: Set[str]) -> dict:
-    return _q_member(given) | {
-        "whole": "targets" not in given,
-        "weighted": "weights" in given,
-        "given_delta": "delta" in given,
+def _q_loss_settings(taken: Set[str]) -> dict:
+    return _q_member(taken) | {
+        "whole": "targets" not in taken,
+        "weighted": "weights" in taken,
+        "given_delta": "delta" in taken,
     }
 
 
-def _ppo_settings(given: Set[str]) -> dict:
-    """Without entropies there is no bonus, without values no value loss."""
-    found = {} if "entropies" in given else {"entropy_coefficient": 0.0}
-    return found if {"values", "returns"} <= given else found | {"value_coefficient": 0.0}
+def _large_transitions(seed: int) -> dict:
+    rng = np.random.default_rng(seed)
+    case = {name: rng.standard_normal((256, 6)) for name in ("q", "next_q", "next_q_online")}
+    case |= {name: rng.standard_normal(256) for name in ("rewards", "targets")}
+    case |= {name: rng.integers(0, 6, 256) for name in ("actions", "next_actions")}
+    case |= {name: rng.random(256) < 0.1 for name in ("terminated", "truncated")}
+    return case | {"weights": rng.uniform(0.1, 1, 256), "gamma": 0.99, "delta": 1.0}
 
 
+# --- PPO
+
+
+def _ppo(function: Callable) -> Answer:
+    numbers = ("clip", "value_coefficient", "entropy_coefficient", "valid")
+
+    def call(case: Mapping) -> dict:
+        options = {name: case[name] for name in numbers if name in case}
+        return {"loss": function(*(case[name] for name in batches.PPO), **options)[0]}
+
+    return call
+
+
+def _ppo_slopes(case: Mapping) -> dict:
+    gradients = batches.call_ppo(reference.ppo_loss_gradients, dict(case))
+    return {f"by_{name}": x for name, x in zip(batches.INPUTS, gradients, strict=True)}
+
+
+def _ppo_settings(taken: Set[str]) -> dict:
+    """Return coefficients of 0 for parts of the loss whose arrays the function does not take."""
+    settings = {} if "entropies" in taken else {"entropy_coefficient": 0.0}
+    return settings if {"values", "returns"} <= taken else settings | {"value_coefficient": 0.0}
+
+
+# --- AvataRL
+
+_LOGITS = ("student_logits", "critic_logits", "targets")
 _PUBLISHED = {
     "reality_weight": 0.7,
     "critic_weight": 0.3,
@@ -198,8 +133,61 @@ _PUBLISHED = {
 }
 
 
-def _avatarl_settings(given: Set[str]) -> dict:
-    return {name: x for name, x in _PUBLISHED.items() if name not in given}
+def _call_avatarl(function: Callable, case: Mapping, *more: str):
+    options = {name: case[name] for name in (*_PUBLISHED, "top_k", *more) if name in case}
+    return function(*(case[name] for name in _LOGITS), **options)
+
+
+def _avatarl(function: Callable) -> Answer:
+    return lambda case: {"loss": _call_avatarl(function, case, "variant")[0]}
+
+
+def _avatarl_slopes(case: Mapping) -> dict:
+    return {
+        "by_student_logits": _call_avatarl(reference.avatarl.avatarl_gradients, case, "variant")
+    }
+
+
+def _avatarl_mistake(mutant: Callable) -> Answer:
+    def call(case: Mapping) -> dict:
+        loss, by_student, by_critic = _call_avatarl(mutant, case)
+        return {"loss": loss, "by_student_logits": by_student, "by_critic_logits": by_critic}
+
+    return call
+
+
+def _avatarl_settings(taken: Set[str]) -> dict:
+    return {name: x for name, x in _PUBLISHED.items() if name not in taken}
+
+
+def _large_positions(seed: int) -> dict:
+    rng = np.random.default_rng(seed)
+    logits = {name: rng.standard_normal((64, 2000)) for name in _LOGITS[:2]}
+    return logits | {"targets": rng.integers(0, 2000, 64), "top_k": 4}
+
+
+# --- ALLO
+
+
+def _allo(function: Callable) -> Answer:
+    return lambda case: {"loss": batches.call_allo(function, dict(case))[0]}
+
+
+def _allo_mistake(mutant: Callable) -> Answer:
+    def call(case: Mapping) -> dict:
+        step = mutant(dict(case))
+        return {"loss": step["loss"], **_slopes_of(step)}
+
+    return call
+
+
+def _slopes_of(step: Mapping) -> dict:
+    return {name: x for name, x in step.items() if name.startswith("by_")}
+
+
+def _large_features(seed: int) -> dict:
+    case = batches.features((1024, 11), seed)
+    return case | {"barrier": float(case["barrier"])}
 
 
 LOSS_CONTRACTS = (
@@ -244,9 +232,9 @@ LOSS_CONTRACTS = (
         needs=(("log_probs",), ("old_log_probs",), ("advantages",)),
         settings=_ppo_settings,
         rows=True,
-        by=("log_probs", "values", "entropies"),
+        by=batches.INPUTS,
         slopes=_ppo_slopes,
-        speed=_large_policy_rows,
+        speed=lambda seed: batches.policy_rows((4096,), seed),
     ),
     Contract(
         name="avatarl_loss",
@@ -257,7 +245,7 @@ LOSS_CONTRACTS = (
         properties=properties.AVATARL,
         mistakes=mistakes("avatarl_update", _avatarl_mistake),
         settings=_avatarl_settings,
-        needs=(("student_logits",), ("critic_logits",), ("targets",)),
+        needs=tuple((name,) for name in _LOGITS),
         variants=tuple({"variant": name} for name in ("fixed", "full", "original", "subset")),
         rows=True,
         by=("student_logits",),
@@ -278,7 +266,7 @@ LOSS_CONTRACTS = (
         rows=True,
         by=("features", "next_features"),
         constants={"other_features": "trains_on_the_second_batch"},
-        slopes=lambda case: _by_feature(right_step(dict(case))),
+        slopes=lambda case: _slopes_of(right_step(dict(case))),
         speed=_large_features,
     ),
 )

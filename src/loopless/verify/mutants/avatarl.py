@@ -12,8 +12,8 @@ import numpy as np
 from loopless.reference import avatarl
 
 
-def does_not_normalise_the_threshold(student_logits, critic_logits, targets, **options):
-    """Compares normalised products with the mean of those that are not: nearly every action passes,
+def does_not_normalize_the_threshold(student_logits, critic_logits, targets, **options):
+    """Compares normalized products with the mean of those that are not: nearly every action passes,
     most of all where critic and gold disagree."""
 
     def rewards(actions, u, y):
@@ -37,7 +37,7 @@ def raises_the_temperature_instead(student_logits, critic_logits, targets, **opt
     return loss, gradients, np.zeros_like(gradients)
 
 
-def normalises_over_the_actions_alone(student_logits, critic_logits, targets, **options):
+def normalizes_over_the_actions_alone(student_logits, critic_logits, targets, **options):
     """Takes the student's softmax over the actions alone: the rest of the vocabulary gets no
     gradient, and may hold any share of the probability."""
     return _each(student_logits, critic_logits, targets, options, inside=lambda actions: actions)
@@ -126,9 +126,9 @@ def _each(z, c, targets, options, actions=lambda x: x, rewards=_right_rewards, i
 ALL = tuple(
     ("avatarl_update", function)
     for function in (
-        does_not_normalise_the_threshold,
+        does_not_normalize_the_threshold,
         raises_the_temperature_instead,
-        normalises_over_the_actions_alone,
+        normalizes_over_the_actions_alone,
         lets_the_padding_leak,
         masks_logarithms_by_multiplying,
         cuts_gold_off,

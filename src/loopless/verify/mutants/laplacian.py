@@ -8,7 +8,7 @@ Those of `eigenvalues` and `kernel_eigenvalues` take the arguments of the functi
 import numpy as np
 
 from loopless.reference import laplacian as reference
-from loopless.verify.cases.features import call_allo
+from loopless.verify.cases.batches import call_allo
 
 
 def right_step(data: dict) -> dict:

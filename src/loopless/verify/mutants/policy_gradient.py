@@ -8,7 +8,7 @@ its gradients by every array, by name. All as float64 NumPy arrays.
 import numpy as np
 
 from loopless import reference
-from loopless.verify.cases.policy_rows import ROWS, call_policy_gradient, call_ppo
+from loopless.verify.cases.batches import ROWS, call_policy_gradient, call_ppo
 
 
 def forgets_the_minimum(*rows, clip=0.2, **options):

@@ -1,12 +1,11 @@
-"""Judge samplers by the laws of what they draw: nothing that draws at random has one right answer.
+"""Judge a sampler by the law of its draws.
 
-A sampler is called for batch after batch with fresh randomness, and all draws are held against
-`sampler_laws`. Imports NumPy and the rest of `verify`. Tests: `tests/verify/test_samplers.py`.
+The sampler is called for batch after batch with fresh randomness, and all draws together are
+compared with the laws in `samplers.laws`.
 """
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from loopless.verify import libraries
+from loopless.verify import arrays
 from loopless.verify.calling import TimeUp, limited, muted
-from loopless.verify.plans import Options, UsageError, spellings
+from loopless.verify.options import Options, UsageError
+from loopless.verify.plans import refuse_unknown, signature_of, spellings
 from loopless.verify.samplers.laws import Priorities, Ring, Stream
-from loopless.verify.verdicts import AGREES, DIFFERS, Finding, Report, Timing
+from loopless.verify.verdicts import AGREES, DIFFERS, Finding, Report
 
+# What parameters are called in other code.
 NAMES = {
     "batch_size": "batch n_samples num_samples sample_size k count bs num batch_sz",
     "size": "buffer_size n length capacity filled total num_items current_size high",
@@ -33,6 +34,7 @@ NAMES = {
     "offsets": "episode_starts starts ep_starts",
     "gamma": "discount",
 }
+# The arguments that each kind of sampler may take, and groups of which it must take one each.
 SAMPLERS = {
     "uniform_sampler": ("batch_size", "size", "rng"),
     "prioritized_sampler": ("batch_size", "priorities", "alpha", "beta", "rng", "size"),
@@ -48,80 +50,78 @@ ALPHA, BETA = 0.6, 0.4
 
 
 def judge(function: Callable, claim: str, options: Options, name: str) -> Report:
-    """What is to be said of a sampler."""
+    """Return the report on a sampler."""
     mapping, left = _mapping(function, claim, options)
-    worlds = _worlds(claim, mapping, options)
-    caller = _working(function, mapping, worlds[0], options)
-    report = Report(
-        name, claim, mapping, f"{libraries.NAMES[caller.library]}, drawn again and again"
-    )
+    buffers = _buffers(claim, mapping, options)
+    sampler = _find_sampler(function, mapping, buffers[0], options)
+    how = f"{arrays.NAMES[sampler.library]}, drawn again and again"
+    report = Report(name, claim, mapping, how)
     if left:
         report.notes.append(f"Left at their defaults: {', '.join(left)}.")
     end = monotonic() + options.seconds
-    found: dict[str, Finding] = {}
-    for number, world in enumerate(worlds):
+    findings: dict[str, Finding] = {}
+    for number, buffer in enumerate(buffers):
         draws = DRAWS if number == 0 else DRAWS // 2
-        outputs, words, alike = caller.draw(world, draws, end)
+        outputs, words, all_alike = sampler.draw(buffer, draws, end)
         if words:
-            found["draws"] = Finding("draws", DIFFERS, 1, 1, words)
+            findings["draws"] = Finding("draws", DIFFERS, 1, 1, words)
             continue
         if number == 0:
-            finding = Finding("new draws each time", DIFFERS if alike else AGREES, 2, int(alike))
-            found[finding.name] = finding
-            if alike:
+            status = DIFFERS if all_alike else AGREES
+            finding = Finding("new draws each time", status, 2, int(all_alike))
+            findings[finding.name] = finding
+            if all_alike:
                 report.diagnosis.append(
                     "Draws the same batch each time: its generator is made anew in every call."
                 )
                 break
-        for problem in world.problems(_pairs(claim, outputs, world), BATCH):
-            before, wrong = found.get(problem.name), bool(problem.words)
-            cases = len(outputs[0]) + (before.cases if before else 0)
-            wrong_words = problem.words or (before.words if before else "")
-            status = DIFFERS if wrong or (before and before.status == DIFFERS) else AGREES
-            found[problem.name] = Finding(problem.name, status, cases, words=wrong_words)
-            if wrong and problem.diagnosis:
+        for problem in buffer.problems(_pairs(claim, outputs, buffer), BATCH):
+            before = findings.get(problem.name) or Finding(problem.name, AGREES, 0)
+            failed = bool(problem.words) or before.status == DIFFERS
+            findings[problem.name] = Finding(
+                problem.name,
+                DIFFERS if failed else AGREES,
+                len(outputs[0]) + before.cases,
+                words=problem.words or before.words,
+            )
+            if problem.words and problem.diagnosis:
                 report.diagnosis.append(problem.diagnosis)
-    report.diagnosis = _telling(report.diagnosis)
-    report.findings = list(found.values())
+    report.diagnosis = _most_telling(report.diagnosis)
+    report.findings = list(findings.values())
     if options.timing and report.equal:
-        report.timing = _timing(caller, claim, worlds[0], options)
+        from loopless.verify.speed import measure_sampler
+
+        report.timing = measure_sampler(claim, sampler.call)
     return report
 
 
-def _telling(diagnoses: list[str]) -> list[str]:
-    """Each once. Where pairs cross ends, what else is wrong with them follows from it."""
-    found = list(dict.fromkeys(diagnoses))
-    crossing = [words for words in found if "cross episode ends" in words]
-    return crossing[-1:] or found
+def _most_telling(diagnoses: list[str]) -> list[str]:
+    """Return each once. If pairs cross episode ends, everything else wrong follows from that."""
+    crossing = [words for words in diagnoses if "cross episode ends" in words]
+    return crossing[-1:] or list(dict.fromkeys(diagnoses))
 
 
-def _mapping(function, claim, options) -> tuple[dict[str, str], list[str]]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        raise UsageError("it has no signature that can be read. Wrap it in a function.") from None
+def _mapping(function, claim, options: Options) -> tuple[dict[str, str], list[str]]:
+    """Return what each parameter is, and the parameters that are left at their defaults."""
     mapping, unknown, left = {}, [], []
-    asked = options.request.maps
-    for wrong in [x for x in asked.values() if x not in SAMPLERS[claim]]:
-        raise UsageError(f"--map …={wrong}: {claim} has {', '.join(SAMPLERS[claim])}.")
+    parameters, names = signature_of(function), SAMPLERS[claim]
+    for name in options.maps.values():
+        if name not in names:
+            raise UsageError(f"--map …={name}: {claim} has {', '.join(names)}.")
     for p in parameters:
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             continue
-        found = asked.get(p.name) or _meaning(p.name, claim, set(mapping.values()))
-        if found:
-            mapping[p.name] = found
+        meaning = options.maps.get(p.name) or _meaning(p.name, claim, set(mapping.values()))
+        if meaning:
+            mapping[p.name] = meaning
         elif p.default is p.empty:
             unknown.append(p.name)
         else:
             left.append(p.name)
-    if unknown:
-        raise UsageError(
-            f"cannot tell what {', '.join(map(repr, unknown))} of its parameters mean. Say so with "
-            f"--map {unknown[0]}=NAME, where NAME is one of: {', '.join(SAMPLERS[claim])}."
-        )
-    given = set(mapping.values())
-    missing = [" or ".join(group) for group in NEEDS[claim] if not given & set(group)]
-    missing = [x for x in missing if x not in options.request.fixed]
+    refuse_unknown(unknown, list(names))
+    taken = set(mapping.values())
+    missing = [" or ".join(group) for group in NEEDS[claim] if not taken & set(group)]
+    missing = [x for x in missing if x not in options.fixed]
     if missing:
         raise UsageError(
             f"as {claim} it must be given {'; '.join(missing)}, and none of its parameters looks "
@@ -138,13 +138,13 @@ def _meaning(name: str, claim: str, taken: set[str]) -> str | None:
     return None
 
 
-def _worlds(claim: str, mapping: Mapping[str, str], options: Options) -> list[Any]:
-    given, fixed = set(mapping.values()), dict(options.request.fixed)
+def _buffers(claim: str, mapping: Mapping[str, str], options: Options) -> list[Any]:
+    taken, fixed = set(mapping.values()), options.fixed
     if claim == "uniform_sampler":
         return [Ring(37), Ring(1)]
     if claim == "prioritized_sampler":
-        alpha = fixed.get("alpha", ALPHA if "alpha" in given else None)
-        beta = fixed.get("beta", BETA if "beta" in given else None)
+        alpha = fixed.get("alpha", ALPHA if "alpha" in taken else None)
+        beta = fixed.get("beta", BETA if "beta" in taken else None)
         return [Priorities(alpha, beta)]
     gamma = float(fixed.get("gamma", 0.9))
     rng = np.random.default_rng(0)
@@ -154,73 +154,72 @@ def _worlds(claim: str, mapping: Mapping[str, str], options: Options) -> list[An
 
 @dataclass
 class _Sampler:
+    """A sampler, called with arrays of one library and one kind of randomness."""
+
     function: Callable
     mapping: Mapping[str, str]
     library: str
     randomness: Callable[[int], Any] | None
     call_s: float
 
-    def call(self, world: Any, seed: int, batch: int = BATCH) -> Any:
-        known = {**world.given(), "alpha": ALPHA, "beta": BETA, "batch_size": batch}
-        if isinstance(world, Priorities):
-            known |= {"alpha": world.alpha, "beta": world.beta}
+    def call(self, buffer: Any, seed: int, batch: int = BATCH) -> Any:
+        known = {"alpha": ALPHA, "beta": BETA, **buffer.arguments(), "batch_size": batch}
         arguments = {
             p: self.randomness(seed) if ours == "rng" and self.randomness else
-            libraries.array(self.library, known.get(ours), "float64")
+            arrays.to_library(self.library, known.get(ours), "float64")
             for p, ours in self.mapping.items()
         }  # fmt: skip
         return self.function(**arguments)
 
-    def outputs(self, world: Any, seed: int) -> list[np.ndarray]:
+    def outputs(self, buffer: Any, seed: int) -> list[np.ndarray]:
         with limited(self.call_s), muted():
-            result = self.call(world, seed)
-            found = [np.array(libraries.to_numpy(x)) for _, x in libraries.outputs(result)]
-        if len(found) == 1 and found[0].ndim == 2 and 2 in found[0].shape:
-            pairs = found[0] if found[0].shape[0] == 2 else found[0].T
-            found = list(pairs)
-        return found
+            result = self.call(buffer, seed)
+            outputs = [np.array(arrays.to_numpy(x)) for _, x in arrays.outputs(result)]
+        if len(outputs) == 1 and outputs[0].ndim == 2 and 2 in outputs[0].shape:
+            return list(outputs[0] if outputs[0].shape[0] == 2 else outputs[0].T)
+        return outputs
 
-    def draw(self, world: Any, draws: int, end: float) -> tuple[list[np.ndarray], str, bool]:
-        """All draws put together; or what went wrong; and whether every batch was the same."""
+    def draw(self, buffer: Any, draws: int, end: float) -> tuple[list[np.ndarray], str, bool]:
+        """Return all draws together; or what went wrong; and whether all batches were the same."""
         batches = []
         for number in range(max(2, draws // BATCH)):
             if number >= 40 and monotonic() > end:
                 break
             try:
-                found = self.outputs(world, number)
+                outputs = self.outputs(buffer, number)
             except TimeUp:
                 return [], f"takes longer than {self.call_s:g} s", False
-            except Exception as problem:  # whatever a stranger's code raises
+            except Exception as problem:  # whatever the user's code raises
                 return [], f"raises {type(problem).__name__}: {problem}"[:200], False
-            wrong = [x.shape for x in found[:2] if x.shape != (BATCH,)]
-            if wrong or not found:
-                return [], f"gives back shape {wrong[0] if wrong else ()}, not ({BATCH},)", False
-            batches.append(found)
-        alike = all(np.array_equal(batches[0][0], one[0]) for one in batches[1:20])
-        return [np.concatenate(x) for x in zip(*batches, strict=True)], "", alike
+            misshapen = [x.shape for x in outputs[:2] if x.shape != (BATCH,)]
+            if misshapen or not outputs:
+                shape = misshapen[0] if misshapen else ()
+                return [], f"gives back shape {shape}, not ({BATCH},)", False
+            batches.append(outputs)
+        all_alike = all(np.array_equal(batches[0][0], batch[0]) for batch in batches[1:20])
+        return [np.concatenate(x) for x in zip(*batches, strict=True)], "", all_alike
 
 
-def _pairs(claim: str, outputs: list[np.ndarray], world: Any) -> list[np.ndarray]:
-    """For pairs: start and successor, where a function may give start and gap, or all three."""
-    if claim != "geometric_sampler" or len(outputs) < 2:
-        if claim == "geometric_sampler":
-            raise UsageError("a geometric_sampler gives back starts and successors (or gaps).")
+def _pairs(claim: str, outputs: list[np.ndarray], buffer: Any) -> list[np.ndarray]:
+    """Return starts and successors, where a function may give starts and gaps, or all three."""
+    if claim != "geometric_sampler":
         return outputs
+    if len(outputs) < 2:
+        raise UsageError("a geometric_sampler gives back starts and successors (or gaps).")
     first, second = outputs[:2]
-    # Gaps are small whatever the start; successors follow it.
-    if second.max() <= max(world.lengths) and second.mean() < first.mean() / 2:
+    # Gaps are small whatever the start is; successors are about as large as their starts.
+    if second.max() <= max(buffer.lengths) and second.mean() < first.mean() / 2:
         second = first + second
     return [first, second]
 
 
-def _working(function: Callable, mapping, world, options: Options) -> _Sampler:
-    """The sampler with the library and the kind of randomness that it takes."""
-    asked = options.request.library
-    names = (asked,) if asked else libraries.evidence(function)
+def _find_sampler(function: Callable, mapping, buffer, options: Options) -> _Sampler:
+    """Return the sampler with the library and the kind of randomness that it accepts."""
+    libraries = (options.library,) if options.library else arrays.library_names(function)
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002  for functions that draw from the global one
+    np.random.seed(0)  # noqa: NPY002  for functions that draw from the global generator
     problems = []
-    for library in names:
+    for library in libraries:
         if library == "torch":
             import torch
 
@@ -229,7 +228,7 @@ def _working(function: Callable, mapping, world, options: Options) -> _Sampler:
         for randomness in kinds:
             sampler = _Sampler(function, mapping, library, randomness, options.call_s)
             try:
-                sampler.outputs(world, 0)
+                sampler.outputs(buffer, 0)
             except (TimeUp, Exception) as problem:
                 problems.append(f"{type(problem).__name__}: {problem}"[:200])
                 continue
@@ -241,6 +240,7 @@ def _working(function: Callable, mapping, world, options: Options) -> _Sampler:
 
 
 def _randomness(library: str) -> Iterator[Callable[[int], Any]]:
+    """Yield what makes a generator from a seed, in the ways that code of this library expects."""
     if library == "jax":
         import jax
 
@@ -253,22 +253,3 @@ def _randomness(library: str) -> Iterator[Callable[[int], Any]]:
     yield random.Random
     yield np.random.RandomState
     yield int
-
-
-def _timing(sampler: _Sampler, claim: str, world: Any, options: Options) -> Timing | None:
-    """A large batch from a large buffer: theirs, and our buffer's."""
-    from loopless.bench.timing import Budget, Race
-    from loopless.verify.samplers.speed import large, ours
-
-    big, own, words = large(claim), ours(claim), "256 of 100,000"
-    try:
-        with limited(20.0), muted():
-            sampler.call(big, 0, 256)
-            own()
-            calls = {"theirs": lambda: libraries.waited(sampler.call(big, 1, 256)), "ours": own}
-            race = Race(calls, Budget(total_s=0.4, most_samples=50))
-            race.run()
-    except (TimeUp, Exception):  # too slow, or too large for it
-        return None
-    found = race.timings()
-    return Timing(words, found["theirs"].median, found["ours"].median)

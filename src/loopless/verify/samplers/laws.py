@@ -1,11 +1,17 @@
-"""The laws that samplers must follow, and those that wrong ones follow instead, with their words.
+"""The laws that samplers must follow, and the laws that wrong samplers follow instead.
 
-Draws are told from a law by Pearson's χ², by the bound of `chi_squared`: a right sampler is
-called wrong once in a million checks. Imports NumPy. Tests: `tests/verify/test_samplers.py`.
+`misfit` compares draws with a law by Pearson's χ² over cells, with the bound
+
+    P(χ²_k ≥ k + 2√(k t) + 2t) ≤ e^−t          Laurent and Massart 2000, lemma 1
+
+With t = 14 a right sampler fails once in a million checks. `Ring`, `Priorities` and `Stream` are
+buffers to draw from: `arguments` is what a sampler is given, `problems` is what is wrong with its
+draws.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,12 +20,47 @@ import numpy as np
 
 from loopless.reference.episodic import gap_probabilities
 from loopless.reference.replay import importance_weights
-from loopless.verify.samplers.chi_squared import misfit
+
+T = 14.0
+LEAST_EXPECTED = 8
+
+
+def misfit(cells: np.ndarray, probabilities: np.ndarray) -> str:
+    """Return what is wrong with draws of `cells` that should have `probabilities`, or "".
+
+    Neighboring cells are merged until each is expected often enough for χ².
+    """
+    draws = len(cells)
+    counts = np.bincount(cells, minlength=len(probabilities))
+    if len(counts) > len(probabilities):
+        return "draws lie outside the law's cells"
+    if counts[probabilities == 0].any():
+        return f"{counts[probabilities == 0].sum()} of {draws} draws have probability 0"
+    groups = _groups(draws * probabilities)
+    expected = np.bincount(groups, draws * probabilities)
+    observed = np.bincount(groups, counts)
+    freedom = len(expected) - 1
+    statistic = float((((observed - expected) ** 2) / expected).sum())
+    limit = freedom + 2 * math.sqrt(freedom * T) + 2 * T
+    if statistic <= limit:
+        return ""
+    return f"χ² is {statistic:.0f} on {freedom} degrees of freedom; {limit:.0f} is allowed"
+
+
+def _groups(expected: np.ndarray) -> np.ndarray:
+    """Return a number for each cell: neighbors share one until enough draws are expected of it."""
+    groups, group, so_far = np.zeros(len(expected), np.int64), 0, 0.0
+    for cell, number in enumerate(expected.tolist()):
+        groups[cell] = group
+        so_far += number
+        if so_far >= LEAST_EXPECTED:
+            group, so_far = group + 1, 0.0
+    return np.minimum(groups, max(0, group - 1))  # what is left at the end joins the last group
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One property of draws: "" if they have it, else what was seen, and perhaps a diagnosis."""
+    """One property of draws: words are "" if they have it, else what was seen."""
 
     name: str
     words: str = ""
@@ -28,24 +69,23 @@ class Problem:
 
 @dataclass(frozen=True)
 class Ring:
-    """A buffer with so many filled slots, drawn from evenly."""
+    """A buffer with `size` filled slots, all drawn equally often."""
 
     size: int = 37
 
-    def given(self) -> dict:
+    def arguments(self) -> dict:
         return {"size": self.size}
 
     def problems(self, outputs: list[np.ndarray], batch: int) -> Iterator[Problem]:
-        drawn = outputs[0].astype(np.int64)
-        outside = (drawn < 0) | (drawn >= self.size)
+        slots = outputs[0].astype(np.int64)
+        outside = (slots < 0) | (slots >= self.size)
+        words = f"{outside.mean():.1%} of draws lie outside 0 … {self.size - 1}"
         yield Problem(
             "filled slots only",
-            f"{outside.mean():.1%} of draws lie outside 0 … {self.size - 1}"
-            if outside.any()
-            else "",
+            words if outside.any() else "",
             "Draws slots that hold nothing yet.",
         )
-        inside = drawn[~outside]
+        inside = slots[~outside]
         even = np.full(self.size, 1 / self.size)
         words, counts = misfit(inside, even), np.bincount(inside, minlength=self.size)
         diagnosis = "Draws some slots more often than others."
@@ -58,42 +98,43 @@ class Ring:
 
 @dataclass(frozen=True)
 class Priorities:
-    """Slots with priorities, some of them 0; P(i) = p_i^α / Σ p^α."""
+    """A buffer with priorities, some of them 0: P(i) = p_i^α / Σ p^α."""
 
-    alpha: float | None  # None where the function is not told of one
+    alpha: float | None  # None if the function does not take it
     beta: float | None
 
     @cached_property
     def values(self) -> np.ndarray:
         return np.array([1.0, 2.0, 0.0, 4.0, 0.5, 8.0, 1.5, 0.0, 3.0, 6.0])
 
-    def given(self) -> dict:
-        return {"priorities": self.values, "size": len(self.values)}
+    def arguments(self) -> dict:
+        exponents = {"alpha": self.alpha, "beta": self.beta}
+        return {"priorities": self.values, "size": len(self.values), **exponents}
 
     def probabilities(self, alpha: float) -> np.ndarray:
         raised = np.where(self.values > 0, self.values**alpha, 0.0)
         return raised / raised.sum()
 
     def problems(self, outputs: list[np.ndarray], batch: int) -> Iterator[Problem]:
-        drawn = outputs[0].astype(np.int64)
+        slots = outputs[0].astype(np.int64)
         alpha = 1.0 if self.alpha is None else self.alpha
         law = self.probabilities(alpha)
-        outside = (drawn < 0) | (drawn >= len(law))
-        empty = np.zeros(len(drawn), bool)
-        empty[~outside] = law[drawn[~outside]] == 0
+        outside = (slots < 0) | (slots >= len(law))
+        empty = np.zeros(len(slots), bool)
+        empty[~outside] = law[slots[~outside]] == 0
         off = outside | empty
         yield Problem(
             "never a slot of priority 0",
             f"{off.mean():.1%} of draws are of priority 0 or no slot at all" if off.any() else "",
             "Draws slots whose priority is 0: empty ones come out of the buffer.",
         )
-        words = misfit(drawn[~off], law)
-        other = self._other_law(drawn[~outside], alpha, self.values > 0)
+        words = misfit(slots[~off], law)
+        other = self._other_law(slots[~outside], alpha, self.values > 0)
         yield Problem("in proportion to the priorities", words, other)
         if len(outputs) > 1 and self.beta is not None and not off.any() and not words:
-            yield self._weights(drawn.reshape(-1, batch), outputs[1].reshape(-1, batch), law)
+            yield self._weights(slots.reshape(-1, batch), outputs[1].reshape(-1, batch), law)
 
-    def _other_law(self, drawn: np.ndarray, alpha: float, positive: np.ndarray) -> str:
+    def _other_law(self, slots: np.ndarray, alpha: float, positive: np.ndarray) -> str:
         ranks = np.zeros(len(positive))
         ranks[np.argsort(-self.values)] = 1 / np.arange(1, len(positive) + 1)
         others = {
@@ -109,52 +150,53 @@ class Priorities:
             "Draws by rank, not in proportion.": ranks / ranks.sum(),
         }
         for words, law in others.items():
-            if not misfit(drawn, law):
+            if not misfit(slots, law):
                 return words
         return "Draws by another law than p^α / Σ p^α."
 
-    def _weights(self, drawn: np.ndarray, got: np.ndarray, law: np.ndarray) -> Problem:
+    def _weights(self, slots: np.ndarray, weights: np.ndarray, law: np.ndarray) -> Problem:
         name, beta, count = "importance weights", float(self.beta or 0.0), int((law > 0).sum())
-        share, got = law[drawn], got.astype(np.float64)
+        share, weights = law[slots], weights.astype(np.float64)
         truth = np.array([importance_weights(row.tolist(), 1.0, len(law), beta) for row in share])
         largest = (count * law[law > 0].min()) ** -beta
-        if _close(got, truth) or _close(got, (count * share) ** -beta / largest):
+        if _close(weights, truth) or _close(weights, (count * share) ** -beta / largest):
             return Problem(name)
         raw = [(n * share) ** -beta for n in (count, len(law))]
         summed = raw[0] / raw[0].sum(-1, keepdims=True)
         others = {
             "Does not divide the weights by the largest.": raw,
             "Divides the weights by their sum, not by the largest.": [summed],
-            "Divides the weights by their mean, not by the largest.": [summed * drawn.shape[1]],
+            "Divides the weights by their mean, not by the largest.": [summed * slots.shape[1]],
             "Leaves β out of the weights.": [share.min(-1, keepdims=True) / share],
             "Turns the weights round: what is drawn often must weigh less.": [
                 (share / share.max(-1, keepdims=True)) ** beta,
                 *[x**-1 for x in raw],
             ],
-            "Gives every sample the weight 1.": [np.ones_like(got)],
-            "Takes priorities for probabilities in the weights.": [self.values[drawn] ** -beta],
+            "Gives every sample the weight 1.": [np.ones_like(weights)],
+            "Takes priorities for probabilities in the weights.": [self.values[slots] ** -beta],
         }
-        words = next((w for w, many in others.items() if any(_close(got, x) for x in many)), "")
-        return Problem(name, "are not (N·P)^−β over the largest", words or "Weighs by another law.")
+        matching = (w for w, laws in others.items() if any(_close(weights, x) for x in laws))
+        diagnosis = next(matching, "Weighs by another law.")
+        return Problem(name, "are not (N·P)^−β over the largest", diagnosis)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Episodes one after the other; pairs of a state and a later one of its episode."""
+    """A buffer of episodes one after the other: pairs of a state and a later one of its episode."""
 
     lengths: tuple[int, ...]
     gamma: float
 
     @cached_property
     def horizons(self) -> np.ndarray:
-        """How many states of its episode follow each."""
+        """Return how many states of its episode follow each state."""
         return np.concatenate([np.arange(n - 1, -1, -1) for n in self.lengths])
 
     @cached_property
     def episode(self) -> np.ndarray:
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
-    def given(self) -> dict:
+    def arguments(self) -> dict:
         ends = self.horizons == 0
         starts = np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
         return {
@@ -181,7 +223,7 @@ class Stream:
             share,
             "Pairs states with themselves: gaps begin at 0 where the next state is at 1.",
         )
-        if not crossing.any() and not backward.any():  # what follows would follow from that
+        if not crossing.any() and not backward.any():  # else the starts and gaps are wrong anyway
             yield self._starts(first)
             yield self._gaps(first, gaps)
 
@@ -192,7 +234,7 @@ class Stream:
         share = f"{crossing.mean():.1%} of pairs"
         diagnosis = f"Samples cross episode ends ({share})."
         beginning = int(self.episode[first[crossing]].min())
-        if beginning >= 20:  # the first episodes are all right
+        if beginning >= 20:  # the first episodes are right
             diagnosis = (
                 f"Samples cross episode ends ({share}) from episode {beginning} on: its table of "
                 "ends is too short for the rest."
@@ -233,7 +275,7 @@ class Stream:
         return Problem(name, words, "Draws gaps by another law than the truncated geometric one.")
 
     def _misfit(self, horizons: np.ndarray, gaps: np.ndarray, law) -> str:
-        """Gaps against a law of them, given how many states follow each start."""
+        """Compare gaps with a law of them, given how many states follow each start."""
         longest = int(self.horizons.max())
         expected = np.zeros((longest + 1, longest + 1))
         share = np.bincount(horizons, minlength=longest + 1) / len(horizons)

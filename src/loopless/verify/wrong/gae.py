@@ -1,4 +1,4 @@
-"""Generalised advantage estimates that go wrong, in NumPy. What each is to be told: `WRONG`."""
+"""GAE as it goes wrong, in NumPy and JAX. `WRONG` says what each function must be told."""
 
 import numpy as np
 
@@ -119,3 +119,22 @@ def multiplied_gates(rewards, values, next_values, terminated, truncated, gamma,
         going = 1.0 - (terminated[t] | truncated[t])
         advantages[t] = last = delta + gamma * lambda_ * going * last
     return advantages
+
+
+def scan_over_done(reward, value, done, last_val, gamma, gae_lambda):
+    """A compiled scan over time with one flag, as in PPO that is compiled from end to end."""
+    import jax
+
+    def step(carry, row):
+        advantage, following = carry
+        r, v, d = row
+        delta = r + gamma * following * (1 - d) - v
+        advantage = delta + gamma * gae_lambda * (1 - d) * advantage
+        return (advantage, v), advantage
+
+    @jax.jit
+    def scan(start, rows):
+        return jax.lax.scan(step, start, rows, reverse=True)
+
+    _, advantages = scan((0.0 * last_val, last_val), (reward, value, done))
+    return advantages, advantages + value
