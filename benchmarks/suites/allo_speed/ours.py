@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.bench.contender import Contender
+from loopless.bench.contest import Contender
 from loopless.runs.progress.clock import Clock
 from loopless.train.allo.algorithm import build
 from loopless.train.allo.data import Batch

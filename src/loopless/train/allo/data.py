@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.compiled.aliases import balance
+from loopless.compiled.tree import balance
 from loopless.envs.grids.collect import collect
 from loopless.envs.grids.laplacian import Eigenpairs, Pairs, eigenpairs, episode_pairs
 from loopless.envs.grids.world import GridWorld, make_grid
 from loopless.replay.device import EpisodicBuffer, EpisodicState, random_words
-from loopless.replay.device.gaps import gaps
+from loopless.replay.device.episodes import draw_gaps
 from loopless.replay.device.layout import take
 from loopless.replay.device.words import below, fraction
 from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
@@ -177,7 +177,7 @@ class Sampler:
     def pairs(self, data: Data, words: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return states, and states a truncated geometric gap later; random words [2, 3, n]."""
         starts, room = self.locate(data, words)
-        gap = gaps(words[:, 2], room, self.config.discount, self.config.max_gap)
+        gap = draw_gaps(words[:, 2], room, self.config.discount, self.config.max_gap)
         return self._states(data, starts), self._states(data, starts + gap)
 
     def starts(self, data: Data, words: jax.Array) -> jax.Array:

@@ -14,8 +14,7 @@ import numpy as np
 from loopless.nets.gpt.model import GPT
 from loopless.nets.gpt.weights import gpt2_form, read_gpt2
 from loopless.process import free_memory_bytes
-from loopless.runs import exporting
-from loopless.runs.checkpoint import Checkpoints
+from loopless.runs.checkpoint import Checkpoints, export_weights
 from loopless.runs.failures import BadConfig
 from loopless.runs.folder import RunFolder
 from loopless.runs.progress.quantities import size
@@ -221,4 +220,4 @@ class CriticAdvisor:
 
     def save(self, run_folder: Path) -> None:
         """Write a copy of the critic into its student's folder."""
-        exporting.write(run_folder / COPY, *gpt2_form(self.model))
+        export_weights(run_folder / COPY, *gpt2_form(self.model))
