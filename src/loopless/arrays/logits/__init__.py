@@ -63,9 +63,9 @@ def host(library: Library, *arrays) -> list | None:
     """The arrays as NumPy's, if they lie in plain sight; None where nothing may be looked at."""
     if library is NUMPY:
         return list(arrays)
-    if library.name != "torch" or tensors.is_watched(library.xp):
+    if library.name != "torch" or tensors.is_traced(library.xp):
         return None
-    return tensors.arrays(library.xp, arrays)
+    return tensors.numpy_views(library.xp, arrays)
 
 
 def survey(library: Library, logits, k: int, rate, floor: float, counted, refuse: Callable):
@@ -116,7 +116,7 @@ def sloped(library: Library, loss, logits, slope, floor: float = 0.0):
     if library is NUMPY:
         return loss
     if library.name == "torch":
-        if not (logits.requires_grad or tensors.is_watched(library.xp)):
+        if not (logits.requires_grad or tensors.is_traced(library.xp)):
             return loss
         from loopless.arrays.logits import torch as torch_vocabulary
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from loopless.arrays import pool as outputs
+from loopless.arrays.dispatch import empty
 from loopless.arrays.library import NUMPY
 
 CHUNK = 1 << 20  # numbers converted at a time
@@ -45,7 +45,7 @@ def gradient(logits, slope, floor) -> np.ndarray:
     """A `vocabulary.Slope` or `Apart` written out, in the logits' own dtype."""
     shape, wide, size = logits.shape[:-1], NUMPY.wide(logits.dtype), logits.shape[-1]
     count = math.prod(shape)
-    out = outputs.empty((count, size), logits.dtype)
+    out = empty((count, size), logits.dtype)
     fields = _flat(slope, wide)
     others, pieces = _pieces_beside(logits, getattr(slope, "others", None), wide)
     for rows, memory, starts in pieces:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from loopless.arrays import logits as vocabulary
-from loopless.arrays.dispatch import is_watched
+from loopless.arrays.dispatch import is_traced
 
 CHUNK = 1 << 22  # numbers of a chunk of rows
 
@@ -139,14 +139,14 @@ class _Written(torch.autograd.Function):
 @once_differentiable
 def _scaled(ctx, cotangent):
     (gradient,) = ctx.saved_tensors
-    if not is_watched(torch) and cotangent.item() == 1:
+    if not is_traced(torch) and cotangent.item() == 1:
         return gradient
     return gradient * cotangent.to(gradient.dtype)
 
 
 def _refusing(cotangent: Tensor) -> Tensor:
     """`cotangent`, such that to differentiate again is an error and does not pass unnoticed."""
-    if torch.is_grad_enabled() and not is_watched(torch):
+    if torch.is_grad_enabled() and not is_traced(torch):
         return cotangent.detach().requires_grad_()
     return cotangent
 

@@ -8,7 +8,6 @@ is one of the objective. Loop twins: `reference.avatarl`. Tests:
 from typing import Any
 
 from loopless.arrays import logits as vocabulary
-from loopless.arrays.actions import constant
 from loopless.kernels.avatarl.arguments import Call
 from loopless.kernels.avatarl.loss import averaging, logs_of, program
 
@@ -60,14 +59,14 @@ def distillation(student_logits, critic_logits, *, temperature=1.0, mask=None) -
 
 def _soft(library, refusals, logits, tokens, weights, counted):
     xp = library.xp
-    z = constant(library, logits)
+    z = library.constant(logits)
     seen = vocabulary.survey(library, z, 1, 1.0, 0.0, counted, refusals.student)
     wide = seen.peak.dtype
     logs = logs_of(library, z, tokens, seen, 1.0, wide)
     if weights is None:
         weights = xp.ones_like(logs)
     else:
-        weights = library.cast(xp.moveaxis(constant(library, weights), -1, 0), wide)
+        weights = library.cast(xp.moveaxis(library.constant(weights), -1, 0), wide)
     each, mean = averaging(library, counted, seen.peak)
     slope = vocabulary.Slope(
         seen.peak,
@@ -84,7 +83,7 @@ def _soft(library, refusals, logits, tokens, weights, counted):
 
 
 def _distilled(library, refusals, student, critic, counted, tau):
-    z, critic = constant(library, student), constant(library, critic)
+    z, critic = library.constant(student), library.constant(critic)
     of_student = vocabulary.survey(library, z, 1, 1 / tau, 0.0, counted, refusals.student)
     of_critic = vocabulary.survey(library, critic, 1, 1 / tau, 0.0, counted, refusals.critic)
     each, mean = averaging(library, counted, of_student.peak)

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from loopless.arrays import logits as vocabulary
-from loopless.arrays import pool as outputs
+from loopless.arrays.dispatch import empty, flat
 from loopless.arrays.library import NUMPY, Library
 from loopless.arrays.logits import numpy as numpy_vocabulary
-from loopless.arrays.scan.numpy import flat
 from loopless.kernels.avatarl.arguments import Refusals
 from loopless.kernels.avatarl.positions import STATS
 from loopless.kernels.avatarl.rewards import Numbers
@@ -49,7 +48,7 @@ def loss(
     table = _table(Numbers._make(seen[4:]), beta, 1.0 / positions, shape, wide)
     sheet = np.empty((gold.size, len(STATS) + 1), wide)
     wanted = vocabulary.is_wanted(library, student)
-    out = outputs.empty((gold.size, z.shape[-1] if wanted else 0), z.dtype)
+    out = empty((gold.size, z.shape[-1] if wanted else 0), z.dtype)
     fields = flat(gold, _INTEGER), told, table, sheet
     kernel = _kernel(gold.size, variant, numbers.critic_weight is None, k, z.shape[-1])
     wrong = numpy_vocabulary.both(kernel, z, critic, fields, out, wide)

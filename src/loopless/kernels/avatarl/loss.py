@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from loopless.arrays import logits as vocabulary
-from loopless.arrays import scan
-from loopless.arrays.actions import constant
-from loopless.arrays.library import NUMPY
+from loopless.arrays.library import NUMPY, compiled_once
+from loopless.arrays.scan.recipe import row_numbers
 from loopless.kernels.avatarl import host as avatarl_host
 from loopless.kernels.avatarl import rewards as targets_of
 from loopless.kernels.avatarl.arguments import Call
@@ -137,7 +136,7 @@ def avatarl_rewards(
 
 
 def _rewards(library, refusals, variant, critic, actions, present, counted, numbers):
-    critic = constant(library, critic)
+    critic = library.constant(critic)
     seen = vocabulary.survey(library, critic, 1, 1.0, 0.0, counted, refusals.critic)
     xp = library.xp
     log_mentor = logs_of(library, critic, actions, seen, 1.0, seen.peak.dtype)
@@ -148,7 +147,7 @@ def _rewards(library, refusals, variant, critic, actions, present, counted, numb
 
 
 def _actions(library, refusals, k, student, critic, gold, counted):
-    student, critic = constant(library, student), constant(library, critic)
+    student, critic = library.constant(student), library.constant(critic)
     of_student = vocabulary.survey(library, student, k, 1.0, 0.0, counted, refusals.student)
     of_critic = vocabulary.survey(library, critic, k, 1.0, 0.0, counted, refusals.critic)
     actions, present = targets_of.actions(library, gold, of_student.top, of_critic.top)
@@ -157,7 +156,7 @@ def _actions(library, refusals, k, student, critic, gold, counted):
 
 
 def _loss(library, refusals, variant, k, student, critic, gold, counted, numbers: Numbers, beta):
-    arrays = constant(library, student), constant(library, critic), gold, counted
+    arrays = library.constant(student), library.constant(critic), gold, counted
     found = avatarl_host.loss(library, refusals, variant, k, student, arrays, numbers, beta)
     if found is not None:
         return found
@@ -174,7 +173,7 @@ def _by_arrays(library, refusals, variant, k, student, critic, gold, counted, nu
     """The loss in the library's own operations."""
     xp = library.xp
     wide = library.wide(library.promote(student.dtype, critic.dtype))
-    z, critic = constant(library, student), constant(library, critic)
+    z, critic = library.constant(student), library.constant(critic)
     floor = FLOOR if variant == "original" else 0.0
     rate = 1 / (1 + beta) if variant in ("subset", "full") else 1.0
     of_student = vocabulary.survey(library, z, k, rate, floor, counted, refusals.student)
@@ -213,12 +212,12 @@ def _by_arrays(library, refusals, variant, k, student, critic, gold, counted, nu
 
 def first_of(library, x):
     """Whether an entry of x [w, ...] is its first: gold, among actions."""
-    return scan.row_numbers(library, x, 0, x.shape[0]) == 0
+    return row_numbers(library, x, 0, x.shape[0]) == 0
 
 
 def program(library, function, static: int):
     """`function` of this library; the arguments up to number `static` are no arrays."""
-    once = partial(scan.once(library, function, tuple(range(static + 1))), library)
+    once = partial(compiled_once(library, function, tuple(range(static + 1))), library)
     return np.errstate(all="ignore")(once) if library is NUMPY else once  # masked junk may warn
 
 

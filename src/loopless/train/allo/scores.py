@@ -14,7 +14,7 @@ from loopless.envs.grids.laplacian import (
 )
 from loopless.envs.grids.layouts import is_strongly_connected
 from loopless.envs.grids.world import GridWorld
-from loopless.kernels.laplacian.scores import similarities
+from loopless.kernels.laplacian.duals import similarities
 from loopless.train.allo.config import ALLO
 
 MOST_STATES = 600  # for whose hitting times, states × states of them, there is time while training
