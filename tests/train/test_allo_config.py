@@ -1,5 +1,6 @@
 """What an ALLO run can be told: every mistake in words, all of them at once."""
 
+import tomllib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,18 +16,20 @@ from loopless.runs.failures import BadConfig
 from loopless.train.allo.algorithm import _network
 from loopless.train.allo.config import ALLO, LEAST
 from loopless.train.allo.data import observations_of, source_of
+from loopless.train.engine import options as shared
 
+BOUNDS = LEAST | shared.LEAST
 WRONG = [
-    ({"learning_rate": 0.0}, "learning_rate is 0.0"),
-    ({"learning_rate": float("inf")}, "learning_rate is infinite"),
-    ({"barrier": (1.0, float("inf"))}, "barrier is infinite"),
+    ({"learning_rate": 0.0}, "learning_rate must be above 0; received 0.0"),
+    ({"learning_rate": float("inf")}, "learning_rate must be finite; received"),
+    ({"barrier": (1.0, float("inf"))}, "barrier must be finite; received"),
     ({"barrier": ()}, "one number or more"),
     ({"barrier": (1.0, -1.0)}, "from 0 up"),
     ({"discount": 1.0}, "discount is 1.0; it lies in [0, 1)"),
     ({"discount": -0.1}, "discount is -0.1; it lies in [0, 1)"),
-    ({"integral_decay": 1.1}, "integral_decay is 1.1"),
-    ({"gate_threshold": 0.0}, "gate_threshold is 0.0"),
-    ({"hidden": (64, 0)}, "widths are from 1 up"),
+    ({"integral_decay": 1.1}, "integral_decay must be between 0 and 1; received 1.1"),
+    ({"gate_threshold": 0.0}, "gate_threshold must be above 0; received 0.0"),
+    ({"hidden": (64, 0)}, "hidden must have widths of at least 1; received (64, 0)"),
     ({"env_steps": 120, "episode_length": 50}, "no multiple of episode_length=50"),
     ({"permute_at": 20_000}, "permute_at is 20000; the run ends at 20000"),
     ({"objective": "ggdo", "scale": "full"}, "scale is for allo"),
@@ -45,10 +48,19 @@ def test_what_makes_no_sense_is_said(options, message):
     assert any(message in problem for problem in ALLO(**options).problems())
 
 
-@pytest.mark.parametrize("name", LEAST)
+@pytest.mark.parametrize("name", BOUNDS)
 def test_every_bound_is_said(name):
-    problems = replace(ALLO(), **{name: LEAST[name] - 1}).problems()
-    assert problems == [f"{name} is {LEAST[name] - 1}; it is from {LEAST[name]} up."]
+    low = BOUNDS[name]
+    problems = replace(ALLO(), **{name: low - 1}).problems()
+    assert problems == [f"{name} must be at least {low}; received {low - 1}."]
+
+
+@pytest.mark.parametrize("text", ["", "learning_rate = 0.02", "learning_rate_end = 0.5"])
+def test_the_last_learning_rate_is_a_tenth_of_the_first_unless_it_is_given(text):
+    config = configs.from_toml(ALLO, text)
+    assert config == ALLO(**tomllib.loads(text))
+    tenth = 0.1 * config.learning_rate
+    assert config.learning_rate_end == (0.5 if "end" in text else tenth)
 
 
 def test_a_config_comes_back_from_its_file():
@@ -91,7 +103,7 @@ def test_what_does_not_fit_the_data_is_refused_at_once(options, messages):
         (["--discount", "1"], "discount is 1.0; it lies in [0, 1)"),
         (["--data", "bad.npz"], "there are no terminals"),
         (["--batch", "3"], "unknown flag --batch"),
-        (["--net", "conv"], "net=conv takes pictures"),
+        (["--net", "conv"], "net=conv needs images"),
     ],
     ids=str,
 )

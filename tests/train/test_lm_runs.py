@@ -98,18 +98,18 @@ def test_a_chunk_is_one_call(trainer, tmp_path):
 
 def test_nothing_is_compiled_after_the_first_chunk_however_long_it_is(trainer, caplog):
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        trainer.schedule.chunk = 3
+        trainer.chunks = trainer.chunks._replace(size=3)
         trainer.advance(Clock())
         assert not [record for record in caplog.records if "ompil" in record.message]
 
 
 def test_a_row_may_be_of_several_calls(text):
     once, twice = make(lm(text, steps=1_000)), make(lm(text, steps=1_000))
-    once.schedule.chunk = 7
+    once.chunks = once.chunks._replace(size=7)
     row = once.advance(Clock())
     assert (once.step, row["updates"], row["tokens"]) == (7, 7, 168)
     first = twice.advance(Clock())
-    twice.schedule.chunk = 3
+    twice.chunks = twice.chunks._replace(size=3)
     second = twice.advance(Clock())
     assert row["loss"] == pytest.approx((4 * first["loss"] + 3 * second["loss"]) / 7, rel=1e-6)
     assert np.array_equal(once.learner.weights.tokens, twice.learner.weights.tokens)

@@ -53,7 +53,10 @@ def of_ours(case: Learning, **changes: Any) -> float:
     learner = run.algorithm.init(jax.random.key(0), jnp.float32(0.5))
     drawn = Drawn(*map(jnp.asarray, case.stream[0]))
     step = jax.jit(run.algorithm.update)
-    with patch.object(jax_product, "LEAST", math.inf), patch.object(optimizer, "LEAST", math.inf):
+    with (
+        patch.object(jax_product, "LEAST", math.inf),
+        patch.object(optimizer, "NATIVE_SIZE", math.inf),
+    ):
         lowered = step.lower(learner, run.table, drawn, jnp.int32(0))
     return _counted(lowered)
 

@@ -12,8 +12,8 @@ from loopless.refusals import did_you_mean
 from loopless.runs.failures import BadConfig
 
 TRAINERS = {
-    "dqn": ("loopless.train.dqn.config", "DQN", "loopless.train.dqn.trainer"),
-    "ppo": ("loopless.train.ppo.config", "PPO", "loopless.train.ppo.trainer"),
+    "dqn": ("loopless.train.dqn.config", "DQN", "loopless.train.dqn"),
+    "ppo": ("loopless.train.ppo.config", "PPO", "loopless.train.ppo"),
     "allo": ("loopless.train.allo.config", "ALLO", "loopless.train.allo.trainer"),
     "avatarl": (
         "loopless.train.avatarl.config",

@@ -31,10 +31,11 @@ from loopless.nets.conv import PatchConvolutions
 from loopless.nets.layers import as_vector, orthogonal, rebuilder
 from loopless.nets.q_network import QNetwork
 from loopless.replay.device import random_words
-from loopless.runs.failures import BadConfig
 from loopless.train.allo.config import ALLO
 from loopless.train.allo.data import Data, Sampler
+from loopless.train.engine import health, schedules
 from loopless.train.engine.optimizer import Optimizer
+from loopless.train.engine.options import uses_convolutions
 
 AVERAGED = 1_000  # steps that errors are averaged over
 SHUFFLE = 2**31 - 1  # the number of the key of a shuffle, which no step has
@@ -120,11 +121,9 @@ class Algorithm:
         norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(gradient)))
         errors = self._errors(parts, all_features, law)
         # All that reads the weights comes before this, so that the new ones can take their place.
-        finite = jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(errors).all()
-        failed = learner.failed | (~finite if config.on_nan == "stop" else False)
-        sound = finite & ~failed
+        verdict = health.judge(learner, config.on_nan, loss, norm, errors)
         weights, moments = self.optimizer.step(
-            learner.weights, learner.moments, gradient, self.rate(step), sound
+            learner.weights, learner.moments, gradient, self.rate(step), verdict.accepted
         )
         multipliers = learner.multipliers
         if config.objective == "allo":
@@ -137,14 +136,12 @@ class Algorithm:
         errors = self._averaged(learner, learner.errors, errors)
         energies = self._averaged(learner, learner.energies, energies)
         multipliers, errors, energies = jax.tree.map(
-            partial(jnp.where, sound),
+            partial(jnp.where, verdict.accepted),
             (multipliers, errors, energies),
             (learner.multipliers, learner.errors, learner.energies),
         )
-        updates, skipped = learner.updates + sound, learner.skipped + ~finite
-        return Learner(
-            weights, moments, multipliers, errors, energies, updates, skipped, failed
-        ), Report(parts.graph, norm)
+        learner = Learner(weights, moments, multipliers, errors, energies, **verdict.counters)
+        return learner, Report(parts.graph, norm)
 
     def _loss(self, weights: Any, multipliers: Multipliers, table, drawn: Drawn) -> tuple:
         config = self.config
@@ -175,9 +172,8 @@ class Algorithm:
 
     def rate(self, step: jax.Array) -> jax.Array:
         """Adam's step size, a line over the run."""
-        start, end = self.config.learning_rate, self.config.learning_rate_end
-        share = jnp.clip(step.astype(self.dtype) / self.config.steps, 0, 1)
-        return start + share * ((0.1 * start if end is None else end) - start)
+        share = schedules.progress(step.astype(self.dtype), self.config.steps)
+        return schedules.line(self.config.learning_rate, self.config.learning_rate_end, share)
 
     def _errors(self, parts: Any, all_features, law) -> jax.Array:
         """The constraints' errors: exact where all states are encoded, else those of the batch."""
@@ -277,9 +273,7 @@ def rebuilt(config: ALLO, shape: tuple[int, ...], kind: Any, dtype: str = "float
 def _network(config: ALLO, shape, kind, dtype: str, key: jax.Array) -> QNetwork:
     """The encoder: a Q-network whose actions are components."""
     is_image = len(shape) == 3 and jnp.dtype(kind) == jnp.uint8
-    conv = config.net == "conv" or (config.net == "auto" and is_image)
-    if conv and not (len(shape) == 3 and min(shape[:2]) >= 2):
-        raise BadConfig([f"net=conv takes pictures [height, width, channels]; here is {shape}."])
+    conv = uses_convolutions(config.net, shape, is_image)
     net = QNetwork(
         shape, config.components, config.hidden, key, activation=config.activation, conv=conv
     )

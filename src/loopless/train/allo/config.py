@@ -1,18 +1,20 @@
-"""What an ALLO run can be told: every switch with its default, and what makes no sense.
+"""The settings of an ALLO run, and which of them contradict each other.
 
-Apart from `allo.py`, so that `--help` and mistakes cost no import of JAX. Imports
-`ranges`. Tests: `tests/train/test_allo_config.py`.
+`algorithm.py` uses them. This file needs no JAX, so that `--help` and a mistyped flag are quick.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from loopless.train.engine import ranges
+from loopless.train.engine import options
+
+A_TENTH = float("nan")  # stands for a tenth of the learning rate until a config is made
 
 
 @dataclass(frozen=True)
-class ALLO:
+class ALLO(options.RunOptions):
     """Laplacian representations: the first eigenvectors of an environment's Laplacian, in order.
 
     A uniformly random walk is recorded, and an encoder learns from pairs of a state and a later
@@ -48,8 +50,6 @@ class ALLO:
 
     steps: int = 20_000
     """Gradient steps in all."""
-    seed: int = 0
-    """The seed of everything random."""
     seeds: int = 1
     """Train so many agents in one program, with seeds from `seed` on, each on walks of its own."""
     components: int = 11
@@ -79,7 +79,7 @@ class ALLO:
     """Pairs in a gradient step, and states in each further batch."""
     learning_rate: float = 1e-3
     """Adam's step size."""
-    learning_rate_end: float | None = None
+    learning_rate_end: float = A_TENTH
     """Step size at the end of the run, reached in a line; a tenth of the first if left out."""
     dual_start: float = 0.0
     """Duals at the start, on the diagonal and below."""
@@ -111,24 +111,18 @@ class ALLO:
     permute_at: int | None = None
     """Before this step the outputs are shuffled, once: a test of whether order is found again."""
 
-    run: str | None = None
-    """Name of the run's folder under `runs`; the next free one if left out."""
-    runs: Path = Path("runs")
-    """Folder of all runs."""
     log_every: int = 500
     """Gradient steps between two rows of metrics."""
     plot_every: int = 1_000
     """Gradient steps between two drawings of the pictures; 0: only at the end."""
     checkpoint_every: int = 5_000
     """Gradient steps between two checkpoints."""
-    on_nan: Literal["stop", "skip"] = "stop"
-    """At an update that is not finite: stop the run, or leave that update out."""
-    profile: bool = False
-    """Print where the time went, and write a JAX trace into the run's folder."""
-    tensorboard: bool = False
-    """Write TensorBoard files, too."""
 
     eval_every: ClassVar[int] = 0  # every row of metrics judges all that there is
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.learning_rate_end):
+            object.__setattr__(self, "learning_rate_end", 0.1 * self.learning_rate)
 
     @property
     def agents(self) -> int:
@@ -136,11 +130,11 @@ class ALLO:
         return self.seeds * len(self.barrier)
 
     def problems(self) -> list[str]:
-        """What makes no sense, in words."""
-        wrong = ranges.problems(
+        """Return what is wrong with the settings, one sentence for each problem."""
+        wrong = super().problems() + options.range_problems(
             self, LEAST,
             shares=("integral_decay",),
-            above_zero=("learning_rate", "perturbation_width", "gate_threshold"),
+            positive=("learning_rate", "perturbation_width", "gate_threshold"),
         )  # fmt: skip
         if not 0 <= self.discount < 1:
             wrong.append(f"discount is {self.discount}; it lies in [0, 1).")
@@ -165,8 +159,7 @@ class ALLO:
 
 OF_GRIDS = ("grid", "doors", "inputs")
 LEAST = {
-    "doors": 0, "door_seed": 0, "envs": 1, "env_steps": 1, "episode_length": 1, "steps": 1,
-    "seed": 0, "seeds": 1, "components": 1, "max_gap": 1, "batch_size": 1, "learning_rate_end": 0,
+    "doors": 0, "door_seed": 0, "envs": 1, "env_steps": 1, "episode_length": 1,
+    "seeds": 1, "components": 1, "max_gap": 1, "batch_size": 1, "learning_rate_end": 0,
     "dual_rate": 0, "dual_limit": 0, "barrier_rate": 0, "barrier_limit": 0, "permute_at": 1,
-    "log_every": 1, "plot_every": 0, "checkpoint_every": 1,
 }  # fmt: skip

@@ -20,7 +20,7 @@ from loopless.train.allo.algorithm import Learner, build
 from loopless.train.allo.config import ALLO
 from loopless.train.allo.data import Source, on_device, source_of
 from loopless.train.engine import run
-from loopless.train.engine.agents import each, for_all, placed
+from loopless.train.engine.agents import advance_agents, map_agents, place
 
 MOST_SHOWN = 4_096  # states of a snapshot
 
@@ -54,17 +54,17 @@ class Run(run.Run):
         own = len(data) > 1
         agents = [one for one in data for _ in config.barrier]
         shared = jax.tree.map(lambda *x: jnp.stack(x), *agents) if own else data[0]
-        self.data = placed(shared, 0 if own else None, config.agents)
+        self.data = place(shared, 0 if own else None, config.agents)
         seeds = [jax.random.key(config.seed + i) for i in range(config.seeds)]
         self.keys = jnp.stack([key for key in seeds for _ in config.barrier])
         barriers = jnp.tile(jnp.asarray(config.barrier, jnp.float32), config.seeds)
-        self.state: Learner = jax.jit(each(algorithm.init, (0, 0)))(self.keys, barriers)
+        self.state: Learner = jax.jit(map_agents(algorithm.init, (0, 0)))(self.keys, barriers)
         axes = (0, None, 0 if own else None, 0, None, None)
-        self._chunk = jax.jit(for_all(algorithm.chunk, axes), donate_argnums=0)
-        self._shuffle = jax.jit(each(algorithm.shuffled, (0, 0)))
-        self._judge = jax.jit(each(algorithm.judged, (0, None)))
-        self._eigenvalues = jax.jit(each(algorithm.eigenvalues, (0,)))
-        self.table = placed(jnp.asarray(self.source.table), None, config.agents)
+        self._chunk = jax.jit(advance_agents(algorithm.chunk, axes), donate_argnums=0)
+        self._shuffle = jax.jit(map_agents(algorithm.shuffled, (0, 0)))
+        self._judge = jax.jit(map_agents(algorithm.judged, (0, None)))
+        self._eigenvalues = jax.jit(map_agents(algorithm.eigenvalues, (0,)))
+        self.table = place(jnp.asarray(self.source.table), None, config.agents)
         self.seen = self.table if self.source.truth is not None else self.table[:MOST_SHOWN]
 
     @property
@@ -72,7 +72,7 @@ class Run(run.Run):
         return self.state
 
     def advance(self, clock: Clock) -> Mapping[str, Any]:
-        steps = self.schedule.after(self.event)
+        steps = self.chunks.after(self.event)
         with clock("learn"):
             if self.event == self.config.permute_at:
                 self.state = self._shuffle(self.state, self.keys)
@@ -159,7 +159,7 @@ class Run(run.Run):
         means = np.atleast_1d(last["similarity_mean"])
         return f"Mean similarity {', '.join(f'{value:.4f}' for value in means)}."
 
-    def agent(self, number: int) -> str:
+    def agent_name(self, number: int) -> str:
         seed, which = divmod(number, len(self.config.barrier))
         barrier = (
             f", barrier {self.config.barrier[which]:g}" if len(self.config.barrier) > 1 else ""

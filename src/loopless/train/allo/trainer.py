@@ -15,7 +15,7 @@ from loopless.train.allo.algorithm import rebuilt
 from loopless.train.allo.config import ALLO
 from loopless.train.allo.data import observations_of
 from loopless.train.allo.run import Run
-from loopless.train.engine.export import described
+from loopless.train.engine.export import describe_network
 
 USE = (
     "For each layer but the last: x = activation(x @ weight + bias). Last layer: features = "
@@ -41,13 +41,13 @@ def player(config: ALLO, weights: Mapping[str, np.ndarray]) -> Any:
     raise BadConfig(["allo learns a representation, and has no policy to play. See export."])
 
 
-def exported(
+def export(
     config: ALLO, weights: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays of an encoder, its eigenvalues, and a card that says how to use them."""
     shape, dtype = observations_of(config)
     net = rebuilt(config, shape, dtype)(jnp.asarray(weights["online"]))
-    arrays, card, start = described(plain_layers(net), net.images)
+    arrays, card, start = describe_network(plain_layers(net), net.images)
     values = np.asarray(weights["eigenvalues"], np.float32)
     scales = 1 / np.sqrt(np.maximum(values, SMALLEST))
     scales[0] = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from loopless.train.engine import ranges
+from loopless.train.engine import options
 from loopless.train.lm.config import LM
 from loopless.train.lm.text_config import TextConfig
 
@@ -112,7 +112,7 @@ class AvataRL(TextConfig):
     def problems(self) -> list[str]:
         """What makes no sense, in words."""
         wrong = super().problems()
-        wrong += ranges.outside(self, LEAST, above_zero=("reward_scale", "reward_clamp"))
+        wrong += options.range_problems(self, LEAST, positive=("reward_scale", "reward_clamp"))
         if (self.reality_weight, self.critic_weight) == (0, 0) and not self.confidence:
             wrong.append("reality_weight and critic_weight are both 0; give one of them a weight.")
         if not 0 <= self.label_smoothing < 1:

@@ -22,7 +22,7 @@ from loopless.train.avatarl.run import StudentRun
 from loopless.train.lm import text_data
 from loopless.train.lm.config import LM
 from loopless.train.lm.text_data import Material
-from loopless.train.lm.trainer import exported as exported  # a student is a language model
+from loopless.train.lm.trainer import export as export  # a student is a language model
 
 # By these a critic may differ from the one that is asked for: they change nothing of it.
 _IRRELEVANT = {

@@ -19,7 +19,8 @@ from jax import lax
 
 from loopless.kernels.avatarl.baselines import cross_entropy
 from loopless.nets.gpt.model import GPT, SIZES, Size
-from loopless.train.engine.optimizer import Optimizer, shortened
+from loopless.train.engine import health, schedules
+from loopless.train.engine.optimizer import Optimizer, clip_by_norm
 from loopless.train.lm.text_config import TextConfig
 
 Objective = Callable[[GPT, Any, Any], tuple[jax.Array, dict[str, jax.Array]]]
@@ -70,12 +71,10 @@ class Algorithm:
     def learning_rate(self, update: Any, xp: Any = jnp) -> Any:
         """Up in a line while it warms up, then down to the end by a half cosine."""
         config = self.config
-        most, end = config.learning_rate, config.learning_rate_end
-        done = xp.asarray(update, "float32")
-        rising = most * (done + 1) / (config.warmup + 1)
-        share = xp.clip((done - config.warmup) / max(1, config.steps - config.warmup), 0, 1)
-        falling = end + (most - end) * (1 + xp.cos(xp.pi * share)) / 2
-        return xp.asarray(xp.where(done < config.warmup, rising, falling), "float32")
+        return schedules.warmup_cosine(
+            config.learning_rate, config.learning_rate_end, update,
+            warmup=config.warmup, total=config.steps, xp=xp,
+        )  # fmt: skip
 
     def update(self, learner: Learner, fixed: Any, rows: Any, number: Any) -> tuple[Learner, Any]:
         """Update `number` on rows [accumulate, batch, ...].
@@ -85,16 +84,12 @@ class Algorithm:
         config, weights = self.config, learner.weights
         gradient, told = self._gradient(weights, fixed, rows)
         norm = optax.tree.norm(gradient)
-        gradient = shortened(gradient, norm, config.max_gradient_norm)
-        finite = jnp.isfinite(told["loss"]) & jnp.isfinite(norm)
-        failed = learner.failed | (~finite if config.on_nan == "stop" else False)
-        sound = finite & ~failed
+        gradient = clip_by_norm(gradient, norm, config.max_gradient_norm)
+        verdict = health.judge(learner, config.on_nan, told["loss"], norm)
         weights, moments = self._adam(weights).step(
-            weights, learner.moments, gradient, self.learning_rate(number), sound
+            weights, learner.moments, gradient, self.learning_rate(number), verdict.accepted
         )
-        learner = Learner(
-            weights, moments, learner.updates + sound, learner.skipped + ~finite, failed
-        )
+        learner = Learner(weights, moments, **verdict.counters)
         return learner, told | {"gradient_norm": norm}
 
     def _gradient(self, weights: Any, fixed: Any, rows: Any) -> tuple[Any, dict[str, jax.Array]]:

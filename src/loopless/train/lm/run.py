@@ -19,6 +19,7 @@ from loopless.runs.checkpoint import Checkpoint
 from loopless.runs.progress import quantities
 from loopless.runs.progress.clock import Clock
 from loopless.train.engine import run
+from loopless.train.engine.schedules import Chunks
 from loopless.train.lm import text_data
 from loopless.train.lm.algorithm import (
     Algorithm,
@@ -29,17 +30,6 @@ from loopless.train.lm.algorithm import (
 )
 from loopless.train.lm.text_config import TextConfig
 from loopless.train.lm.text_data import Material
-
-
-class Schedule:
-    """How many updates a run has, and how many there are between two rows of metrics."""
-
-    def __init__(self, config: TextConfig) -> None:
-        self.events, self.chunk = config.steps, config.log_every
-
-    def after(self, event: int) -> int:
-        """How many updates the next row is of."""
-        return min(self.chunk, self.events - event)
 
 
 class TextRun(run.Run):
@@ -56,7 +46,7 @@ class TextRun(run.Run):
         objective: Objective = language_loss,
         fixed: Any = (),
     ) -> None:
-        super().__init__(config, Schedule(config), 1)
+        super().__init__(config, Chunks(config.steps, config.log_every), 1)
         self.material, self.fixed = material, fixed
         self.algorithm = Algorithm(config, material.dataset.vocabulary, objective)
         self.per_call = config.log_every  # updates of one call
@@ -92,7 +82,7 @@ class TextRun(run.Run):
         return {"windows": windows.reshape(self.per_call, config.accumulate, config.batch, -1)}
 
     def advance(self, clock: Clock) -> Mapping[str, Any]:
-        count = self.schedule.after(self.event)
+        count = self.chunks.after(self.event)
         began, sums = perf_counter(), []
         for first in range(self.event, self.event + count, self.per_call):
             updates = min(self.per_call, self.event + count - first)

@@ -1,14 +1,13 @@
 """What runs on text can be told, `lm` and `avatarl` alike: the data, the model, the optimiser.
 
-Apart from the trainers, so that `--help` and mistakes cost no import of JAX. Imports
-`ranges`. Tests: `tests/train/test_lm_config.py`.
+This file needs no JAX, so that `--help` and a mistyped flag are quick.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from loopless.train.engine import ranges
+from loopless.train.engine import options
 
 VOCABULARY = 512  # of a BPE tokenizer, if none is asked for
 
@@ -27,7 +26,7 @@ class Prepared(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TextConfig:
+class TextConfig(options.RunOptions):
     """Fields and checks that both trainers on text have. A step is one update of the weights."""
 
     text: Path | None = None
@@ -69,8 +68,6 @@ class TextConfig:
 
     steps: int = 3_000
     """Updates in all."""
-    seed: int = 0
-    """The seed of everything random."""
     batch: int = 8
     """Windows of a gradient."""
     accumulate: int = 1
@@ -96,22 +93,12 @@ class TextConfig:
     """Updates between two validations; 0: none."""
     eval_windows: int = 512
     """Windows of the validation set, spread over what is held out: always the same ones."""
-    run: str | None = None
-    """Name of the run's folder under `runs`; the next free one if left out."""
-    runs: Path = Path("runs")
-    """Folder of all runs."""
     log_every: int = 50
     """Updates between two rows of metrics; so many are one call of the compiled program."""
     plot_every: int = 500
     """Updates between two drawings of the plots; 0: only at the end."""
     checkpoint_every: int = 500
     """Updates between two checkpoints."""
-    on_nan: Literal["stop", "skip"] = "stop"
-    """At an update that is not finite: stop the run, or leave that update out."""
-    profile: bool = False
-    """Print where the time went, and write a JAX trace into the run's folder."""
-    tensorboard: bool = False
-    """Write TensorBoard files, too."""
 
     @property
     def seeds(self) -> int:
@@ -129,8 +116,9 @@ class TextConfig:
         return Prepared(*(getattr(self, name) for name in Prepared._fields))
 
     def problems(self) -> list[str]:
-        """What makes no sense, in words."""
-        wrong = ranges.problems(self, LEAST, above_zero=("learning_rate", "adam_epsilon"))
+        """Return what is wrong with the settings, one sentence for each problem."""
+        wrong = super().problems()
+        wrong += options.range_problems(self, LEAST, positive=("learning_rate", "adam_epsilon"))
         wrong += [
             f"{name} is {value}; it lies in [0, 1)."
             for name in ("adam_beta_1", "adam_beta_2")
@@ -169,8 +157,7 @@ class TextConfig:
 
 
 LEAST = {
-    "vocabulary": 2, "layers": 1, "heads": 1, "width": 1, "block": 1, "steps": 1, "seed": 0,
+    "vocabulary": 2, "layers": 1, "heads": 1, "width": 1, "block": 1,
     "batch": 1, "accumulate": 1, "learning_rate_end": 0, "warmup": 0, "weight_decay": 0,
-    "max_gradient_norm": 0, "eval_every": 0, "eval_windows": 1, "log_every": 1, "plot_every": 0,
-    "checkpoint_every": 1,
+    "max_gradient_norm": 0, "eval_every": 0, "eval_windows": 1,
 }  # fmt: skip

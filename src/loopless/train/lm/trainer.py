@@ -32,7 +32,7 @@ def reopen(config: LM, folder: Path) -> TextRun:
     return TextRun(config, Material.of(config, text_data.reopen(config, folder)), folder)
 
 
-def exported(config: TextConfig, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict]:
+def export(config: TextConfig, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict]:
     """The arrays of a model by GPT-2's names, and a card that says how to use them."""
     arrays, card = gpt2_form(model_of(config, weights))
     return arrays, card | {"use": USE}
