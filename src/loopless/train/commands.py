@@ -145,10 +145,10 @@ def _sample(path, prompt, checkpoint, manner) -> int:
     _, config, weights = _weights(path, checkpoint, 0)
     from loopless.train.lm import sampling
 
-    how = sampling.Manner(**manner)
-    if wrong := how.problems():
-        raise BadConfig(wrong)
-    for text in sampling.written(path, config, weights, prompt, how):
+    options = sampling.SamplingOptions(**manner)
+    if problems := options.problems():
+        raise BadConfig(problems)
+    for text in sampling.sample(path, config, weights, prompt, options):
         sys.stdout.write(text)
         sys.stdout.flush()
     print()

@@ -6,10 +6,9 @@ import jax
 import numpy as np
 from dqn_cases import quick
 
-from loopless.nets.q_network import plain_layers
 from loopless.train.allo.algorithm import build
 from loopless.train.allo.config import ALLO
-from loopless.train.allo.data import on_device, source_of
+from loopless.train.allo.data import move_to_device, read_source
 
 ROOM = ".....\n.XX..\n....X\n"
 PORTAL = ".,.,E1,.\n.,X,X,.\nPD:1,.,.,.\n"
@@ -30,8 +29,8 @@ class Case:
     """A config's pure functions in float64, what they draw from, and a learner."""
 
     def __init__(self, config: ALLO):
-        self.config, self.source = config, source_of(config)
-        sampler, (self.data, *_) = on_device(config, self.source)
+        self.config, self.source = config, read_source(config)
+        sampler, (self.data, *_) = move_to_device(config, self.source)
         self.table = self.source.table
         self.algorithm = build(config, sampler, self.table, "float64")
         self.key = jax.random.key(config.seed)
@@ -41,4 +40,4 @@ class Case:
         return quick(self.algorithm.init)(self.key, np.float64(self.barrier))
 
     def layers(self, learner):
-        return plain_layers(self.algorithm.rebuild(learner.weights))
+        return self.algorithm.rebuild(learner.weights).layers()

@@ -4,7 +4,7 @@ import example_modules
 import numpy as np
 import pytest
 
-from loopless.train.allo import files as allo_files
+from loopless.train.allo.files import read_trajectories
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def trajectories():
 def test_the_file_of_walks_is_one_that_the_trainer_reads(trajectories, tmp_path):
     path = tmp_path / "walks.npz"
     trajectories.write_walks(path, 20)
-    found = allo_files.read(path, "single", "transition")
+    found = read_trajectories(path, "single", "transition")
     assert len(found.table) <= trajectories.CELLS
     assert found.buffer.starts == len(np.load(path)["obs"]) - 20
 

@@ -13,7 +13,7 @@ from loopless.nets.gpt.weights import read_gpt2
 from loopless.text.tokenizer import load
 from loopless.train.commands import _weights
 from loopless.train.lm import sampling
-from loopless.train.lm.algorithm import model_of
+from loopless.train.lm.algorithm import load_model
 from loopless.train.lm.run import TextRun
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "commands")
@@ -94,21 +94,21 @@ def test_what_follows_a_space_begins_a_word(folder):
     """The prompt's own space is not doubled, and no token before it is glued to what comes."""
     path = folder / "runs" / "hard"
     tokenizer = load(path / "data" / "tokenizer.json")
-    ids, space = sampling._started(tokenizer, "x = ")
+    ids, space = sampling._encode_prompt(tokenizer, "x = ")
     assert (tokenizer.decode(ids), space) == ("x =", True)
-    model = model_of(*_weights(path, "best", 0)[1:])
-    manner = sampling.Manner(1, 1.0, 3, 1.0, 0)
+    model = load_model(*_weights(path, "best", 0)[1:])
+    options = sampling.SamplingOptions(1, 1.0, 3, 1.0, 0)
     for seed in range(5):
-        (one,) = sampling._after_space(model, tokenizer, ids, sampling.jax.random.key(seed), manner)
+        (one,) = sampling._choose_after_space(model, tokenizer, ids, jax.random.key(seed), options)
         assert tokenizer.pieces[one].startswith(b" ")
-    written = "".join(sampling._text(model, tokenizer, "x = ", manner))
+    written = "".join(sampling._generate_text(model, tokenizer, "x = ", options))
     assert written.startswith("x = ")
 
 
 @pytest.mark.parametrize(("prompt", "kept"), [("x\n", "x\n"), ("", "")])
 def test_other_prompts_are_encoded_as_they_are(folder, prompt, kept):
     tokenizer = load(folder / "runs" / "hard" / "data" / "tokenizer.json")
-    ids, space = sampling._started(tokenizer, prompt)
+    ids, space = sampling._encode_prompt(tokenizer, prompt)
     assert (tokenizer.decode(ids), space) == (kept, False)
     assert len(ids)
 
@@ -119,7 +119,7 @@ def test_an_export_is_read_as_gpt2_weights(folder, tmp_path, capsys):
     assert command("export", path, "--output", file) == 0
     card = json.loads(file.with_suffix(".json").read_text())
     assert (card["model_type"], card["n_layer"], card["n_head"]) == ("gpt2", 1, 2)
-    found, expected = read_gpt2(file), model_of(*_weights(path, "best", 0)[1:])
+    found, expected = read_gpt2(file), load_model(*_weights(path, "best", 0)[1:])
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -144,8 +144,12 @@ def test_students_are_drawn_beside_each_other(folder, tmp_path, capsys):
         ("lm", {"size": "7B"}, "--size is '7B'"),
         ("lm", {"heads": 3}, "a width of 8 does not divide among 3 heads"),
         ("avatarl", {"critic": "runs/none"}, "there is no run runs/none"),
-        ("avatarl", {"top_k": 0}, "top_k is 0; it is from 1 up"),
-        ("avatarl", {"critic_weight": -1, "label_smoothing": 1}, "label_smoothing is 1.0"),
+        ("avatarl", {"top_k": 0}, "top_k must be at least 1; received 0"),
+        (
+            "avatarl",
+            {"critic_weight": -1, "label_smoothing": 1},
+            "label_smoothing must be in [0, 1)",
+        ),
         ("avatarl", {"variant": "best"}, "--variant is 'best'"),
     ],
     ids=str,
@@ -171,9 +175,9 @@ def test_bad_input_is_one_message_with_code_2_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tokens", 0], "tokens is 0; it is from 1 up."),
-        (["--temperature", -1], "temperature is -1.0"),
-        (["--repetition-penalty", 0], "repetition_penalty is 0.0; it is above 0."),
+        (["--tokens", 0], "tokens must be at least 1; received 0."),
+        (["--temperature", -1], "temperature must be at least 0; received -1.0"),
+        (["--repetition-penalty", 0], "repetition_penalty must be above 0; received 0.0."),
         (["--checkpoint", "step_5"], "has no checkpoint 'step_5'"),
     ],
     ids=str,
@@ -202,4 +206,4 @@ def test_a_critic_that_is_interrupted_is_gone_on_with_by_the_same_command(
     with monkeypatch.context() as patch:
         patch.setattr(commands, "train_new", stopped)
         assert command("train", "avatarl", *words(text=text)) == 75
-    assert "The same `loopless train avatarl` again goes on with it" in capsys.readouterr().err
+    assert "The same `loopless train avatarl` again continues it" in capsys.readouterr().err

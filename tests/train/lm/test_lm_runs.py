@@ -49,16 +49,16 @@ def test_rows_tell_what_a_run_does(whole):
     assert [row["updates"] for row in learned] == [4, 8, 12, 16, 20]
     assert learned[-1]["loss"] < 0.9 * learned[0]["loss"]
     trainer = make(config)
-    epochs = 20 * config.windows / trainer.material.windows.count
+    epochs = 20 * config.windows / trainer.data.windows.count
     assert learned[-1]["epoch"] == pytest.approx(epochs)
     judged = [row for row in found if row["kind"] == "eval"]
     assert [row["step"] for row in judged] == [8, 16, 20]
     for row in judged:
-        characters = trainer.material.characters
+        characters = trainer.data.characters
         share = 7 * config.block / characters
         assert row["validation_per_character"] == pytest.approx(row["validation_loss"] * share)
         for name in ("token_trigram_loss", "character_trigram_per_character"):
-            assert row[name] == pytest.approx(trainer.material.baselines()[name])
+            assert row[name] == pytest.approx(trainer.data.baselines()[name])
 
 
 def test_the_best_weights_are_those_of_the_smallest_validation_loss(whole):
@@ -71,8 +71,8 @@ def test_the_best_weights_are_those_of_the_smallest_validation_loss(whole):
 def test_an_update_sees_the_windows_of_its_number(text):
     config = lm(text, accumulate=2, seed=5)
     trainer = make(config)
-    tokens = trainer.material.dataset.train
-    found = trainer.rows(3, 4, Clock())["windows"]
+    tokens = trainer.data.dataset.train
+    found = trainer.batches(3, 4, Clock())["windows"]
     assert found.shape == (4, 2, 3, 9)
     for update in range(4):
         starts = window_starts(len(tokens), 8, 5, "shuffled", 3 + update, 6)
@@ -118,6 +118,6 @@ def test_a_row_may_be_of_several_calls(text):
 def test_learning_that_is_not_finite_is_a_failure(trainer):
     assert trainer.failure() is None
     learner, updates = trainer.learner, int(trainer.learner.updates)
-    trainer._learner = learner.with_(jax.tree.map(lambda x: x * np.nan, learner.weights))
+    trainer.state = learner._replace(weights=jax.tree.map(lambda x: x * np.nan, learner.weights))
     trainer.advance(Clock())
     assert f"not finite at update {updates}" in trainer.failure()

@@ -13,8 +13,8 @@ from plain_allo import Plain
 from loopless.kernels.laplacian import duals as laplacian_duals
 from loopless.kernels.laplacian import losses as laplacian
 from loopless.train.allo import algorithm as allo
-from loopless.train.allo import data as allo_data
-from loopless.train.allo.algorithm import Algorithm, Drawn
+from loopless.train.allo.algorithm import Algorithm
+from loopless.train.allo.data import Batch, Sampler
 
 STEPS = 200
 KINDS = {
@@ -36,7 +36,7 @@ def beside_plain(config, steps=STEPS):
     plain = Plain(config, case.layers(learner), case.barrier)
 
     def one(learner, step):
-        drawn = algorithm.draw(case.data, jax.random.fold_in(case.key, step))
+        drawn = algorithm.sampler.draw(case.data, jax.random.fold_in(case.key, step))
         learner, report = algorithm.update(learner, jnp.asarray(case.table), drawn, step)
         return learner, (report.graph_loss, drawn)
 
@@ -71,8 +71,8 @@ def same_batch_twice(patch):
         drawn = right_draw(self, data, key)
         return drawn._replace(others=drawn.states)
 
-    right_draw = Algorithm.draw
-    patch.setattr(Algorithm, "draw", draw)
+    right_draw = Sampler.draw
+    patch.setattr(Sampler, "draw", draw)
 
 
 def dual_sign(patch):
@@ -100,12 +100,12 @@ def forgotten_integral(patch):
 
 
 def rows_of_a_batch_mixed(patch):
-    right = Algorithm._loss
+    right = Algorithm.loss
 
     def loss(self, weights, multipliers, table, drawn):
         return right(self, weights, multipliers, table, drawn._replace(later=drawn.later[::-1]))
 
-    patch.setattr(Algorithm, "_loss", loss)
+    patch.setattr(Algorithm, "loss", loss)
 
 
 MUTANTS = [dual_sign, factor_two_lost, forgotten_integral, rows_of_a_batch_mixed]
@@ -122,7 +122,7 @@ def batches_are_independent():
     """Over many steps, no batch tells anything about another, and pairs come of their kernel."""
     case = Case(tiny(batch_size=200, scale="full"))
     keys = jax.random.split(jax.random.key(3), 20)
-    drawn = Drawn(*quick(jax.vmap(lambda key: case.algorithm.draw(case.data, key)))(keys))
+    drawn = Batch(*quick(jax.vmap(lambda key: case.algorithm.sampler.draw(case.data, key)))(keys))
     centred = [np.asarray(x, np.float64).ravel() - np.mean(x) for x in drawn]
     products = np.corrcoef([*centred])
     np.testing.assert_array_less(np.abs(products[np.triu_indices(4, 1)][[1, 2, 3, 4, 5]]), 0.06)
@@ -154,7 +154,7 @@ def test_errors_are_averaged_over_all_states_or_over_batches(encode):
     case = Case(tiny(encode=encode, learning_rate=1e-12, dual_rate=0.0))
     key, table, learner = case.key, jnp.asarray(case.table), case.learner()
     after, _ = quick(case.algorithm.chunk)(learner, table, case.data, key, 0, np.int32(400))
-    learned = np.asarray(case.algorithm.judged(learner, table)["learned"])
+    learned = np.asarray(case.algorithm.evaluate(learner, table)["learned"])
     exact = learned.T @ (np.asarray(case.data.law)[:, None] * learned) - np.eye(3)
     exact = exact if encode == "states" else np.tril(exact)
     scale = np.abs(exact + np.eye(3)).max()
@@ -164,7 +164,7 @@ def test_errors_are_averaged_over_all_states_or_over_batches(encode):
 def test_what_is_not_finite_leaves_everything_as_it_was():
     case = Case(tiny())
     before = case.learner()
-    drawn = Drawn(*jnp.zeros((3, 16), jnp.int32))
+    drawn = Batch(*jnp.zeros((3, 16), jnp.int32))
     bad = jnp.full(case.table.shape, jnp.nan)
     update = quick(case.algorithm.update)
     after, _ = update(before, bad, drawn, jnp.int32(0))
@@ -178,7 +178,7 @@ def test_what_is_not_finite_leaves_everything_as_it_was():
 def test_so_do_errors_that_are_not_finite():
     case = Case(tiny(encode="states"))
     before, far = case.learner(), np.asarray(case.table, np.float64)
-    drawn = Drawn(*jnp.zeros((3, 16), jnp.int32))
+    drawn = Batch(*jnp.zeros((3, 16), jnp.int32))
     far[-1] = 1e200  # a state that was not drawn: its features are finite, their products are not
     update = quick(case.algorithm.update)
     sound, _ = update(before, far, drawn, jnp.int32(0))  # which asks for no errors of all states
@@ -201,8 +201,8 @@ def test_shuffled_outputs_are_the_same_in_another_order():
     case = Case(tiny())
     learner = case.learner()
     learner = learner._replace(moments=learner.moments._replace(mu=learner.weights))
-    shuffled = case.algorithm.shuffled(learner, jax.random.key(5))
-    before, after = (np.asarray(case.algorithm.judged(x, case.table)["learned"]).T
+    shuffled = case.algorithm.shuffle_outputs(learner, jax.random.key(5))
+    before, after = (np.asarray(case.algorithm.evaluate(x, case.table)["learned"]).T
                      for x in (learner, shuffled))  # fmt: skip
     order = [int(np.abs(before - row).sum(1).argmin()) for row in after]
     assert sorted(order) == [0, 1, 2] != order
@@ -215,7 +215,7 @@ def test_the_cheaper_way_of_encoding_is_taken():
     def way(**options):
         case = tiny(**options)
         table = np.zeros((100, 2), np.float32)
-        return allo.build(case, allo_data.Sampler(None, 0.9, None), table).encodes_all
+        return allo.build(case, None, table).encodes_all
 
     assert way(batch_size=64)
     assert not way(batch_size=40)

@@ -7,8 +7,7 @@ import pytest
 
 from loopless.nets.gpt.model import SIZES
 from loopless.train.avatarl.config import AvataRL
-from loopless.train.lm.config import LM
-from loopless.train.lm.text_config import TextConfig
+from loopless.train.lm.config import LM, TextOptions
 
 
 @pytest.mark.parametrize("cls", [LM, AvataRL])
@@ -18,7 +17,7 @@ def test_the_defaults_make_sense(cls):
 
 def test_sizes_are_those_of_the_nets():
     sizes = list(SIZES)
-    assert list(get_args(get_type_hints(TextConfig)["size"])) == sizes
+    assert list(get_args(get_type_hints(TextOptions)["size"])) == sizes
     given = get_args(get_type_hints(AvataRL)["critic_size"])[0]
     assert list(get_args(given)) == sizes
 
@@ -29,22 +28,22 @@ def test_sizes_are_those_of_the_nets():
         (LM, {"steps": 0}, "steps must be at least 1; received 0."),
         (LM, {"block": 0}, "block must be at least 1; received 0."),
         (LM, {"learning_rate": 0.0}, "learning_rate must be above 0; received 0.0."),
-        (LM, {"adam_beta_2": 1.0}, "adam_beta_2 is 1.0; it lies in [0, 1)."),
-        (LM, {"validation_share": 1.0}, "validation_share is 1.0"),
+        (LM, {"adam_beta_2": 1.0}, "adam_beta_2 must be in [0, 1); received 1.0."),
+        (LM, {"validation_share": 1.0}, "validation_share must be in (0, 1); received 1.0."),
         (LM, {"weight_decay": float("inf")}, "weight_decay must be finite; received inf."),
-        (LM, {"token_type": "uint16"}, "token_type is for files of tokens"),
+        (LM, {"token_type": "uint16"}, "token_type is for token files"),
         (LM, {"tokens": "a", "text": "b"}, "text and tokens are both given"),
         (LM, {"tokens": "a", "tokenizer": "char"}, "tokenizer is for text"),
-        (LM, {"vocabulary": 200}, "for bpe it is from 257 up."),
-        (LM, {"tokenizer": "byte", "vocabulary": 300}, "bytes are 257 tokens"),
+        (LM, {"vocabulary": 200}, "must be at least 257 for bpe; received 200."),
+        (LM, {"tokenizer": "byte", "vocabulary": 300}, "must be 257 for bytes"),
         (AvataRL, {"top_k": 0}, "top_k must be at least 1; received 0."),
         (AvataRL, {"critic_weight": -1.0}, "critic_weight must be at least 0; received -1.0."),
         (AvataRL, {"reality_weight": 0.0, "critic_weight": 0.0}, "are both 0"),
-        (AvataRL, {"label_smoothing": 1.0}, "label_smoothing is 1.0; it lies in [0, 1)."),
+        (AvataRL, {"label_smoothing": 1.0}, "label_smoothing must be in [0, 1); received 1.0."),
         (AvataRL, {"reward_clamp": 0.0}, "reward_clamp must be above 0; received 0.0."),
         (AvataRL, {"cache_critic": True, "order": "random"}, "use --order shuffled"),
         (AvataRL, {"cache_critic": True, "loss": "ce"}, "--loss ce has none"),
-        (AvataRL, {"block": 0}, "block must be at least 1; received 0."),
+        (AvataRL, {"block": 0}, "block must be at least 1"),
     ],
     ids=str,
 )

@@ -6,8 +6,7 @@ from allo_cases import tiny
 
 from loopless.envs.grids.laplacian import eigenpairs, episode_pairs
 from loopless.envs.grids.world import make_grid
-from loopless.train.allo import scores
-from loopless.train.allo.scores import HittingTimes
+from loopless.train.allo.run import HittingTimes, eigenvalue_error, similarity
 
 GRID = "......\n.XX...\n.....X\n"
 
@@ -22,15 +21,15 @@ def exact():
 def test_the_true_vectors_are_similar_to_themselves_and_not_to_each_other(exact):
     _, _, truth = exact
     vectors = truth.vectors[:, :4]
-    found = scores.similarity(np.stack([-2 * vectors, vectors[:, [1, 0, 3, 2]]]), truth)
+    found = similarity(np.stack([-2 * vectors, vectors[:, [1, 0, 3, 2]]]), truth)
     np.testing.assert_allclose(found, [[1] * 4, [0] * 4], atol=1e-6)
 
 
 def test_the_largest_relative_error_of_an_eigenvalue_counts(exact):
     _, _, truth = exact
     found = truth.values[:3] * [[5.0, 1.0, 1.02], [1.0, 0.9, 1.0]]
-    np.testing.assert_allclose(scores.eigenvalue_error(found, truth), [0.02, 0.1])
-    np.testing.assert_allclose(scores.eigenvalue_error(np.array([[0.01]]), truth), [0.01])
+    np.testing.assert_allclose(eigenvalue_error(found, truth), [0.02, 0.1])
+    np.testing.assert_allclose(eigenvalue_error(np.array([[0.01]]), truth), [0.01])
 
 
 def test_all_exact_eigenpairs_give_the_exact_order_of_hitting_times(exact):

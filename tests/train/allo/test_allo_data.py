@@ -9,8 +9,8 @@ from scipy import stats
 
 from loopless.replay.device import random_words
 from loopless.runs.failures import BadConfig
-from loopless.train.allo import files as allo_files
-from loopless.train.allo.data import on_device, source_of
+from loopless.train.allo.data import move_to_device, read_source
+from loopless.train.allo.files import read_trajectories
 
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([6, 0, 4])
@@ -42,7 +42,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_holds_the_same_pairs(form, save):
     convention = "double" if form == "double" else "single"
-    read = allo_files.read(save(**FORMS[form]), convention, "transition")
+    read = read_trajectories(save(**FORMS[form]), convention, "transition")
     found = read.table[read.buffer["obs"]]
     np.testing.assert_array_equal(found, ROWS[COUNTED])
     assert read.table.dtype == np.float32
@@ -54,14 +54,14 @@ def test_every_form_holds_the_same_pairs(form, save):
 
 
 def test_rows_without_marks_are_episodes(save):
-    read = allo_files.read(save(obs=ROWS, lengths=LENGTHS), "none", "transition")
+    read = read_trajectories(save(obs=ROWS, lengths=LENGTHS), "none", "transition")
     assert read.buffer.rows == 2
     assert read.buffer.starts == 8
 
 
 def test_large_observations_are_not_compared(save):
     images = np.zeros((4, 10, 10, 3), np.uint8)
-    read = allo_files.read(save(obs=images, terminals=[0, 0, 0, 1]), "single", "transition")
+    read = read_trajectories(save(obs=images, terminals=[0, 0, 0, 1]), "single", "transition")
     assert read.table.shape == images.shape
     assert read.table.dtype == np.uint8
 
@@ -69,15 +69,18 @@ def test_large_observations_are_not_compared(save):
 BAD = [
     ({"terminals": SINGLE}, "there is no obs"),
     ({"obs": ROWS[0]}, "there are no terminals"),
-    ({"obs": np.array(["a", "b"]), "terminals": [0, 1]}, "obs is <U1"),
-    ({"obs": np.zeros((0, 2)), "terminals": []}, "obs is float64 (0, 2)"),
-    ({"obs": ROWS[0], "terminals": [0, 1]}, "terminals has shape (2,); beside obs it is (6,)"),
+    ({"obs": np.array(["a", "b"]), "terminals": [0, 1]}, "received <U1"),
+    ({"obs": np.zeros((0, 2)), "terminals": []}, "received float64 (0, 2)"),
+    ({"obs": ROWS[0], "terminals": [0, 1]}, "the shape (6,) of obs; received (2,)"),
     ({"obs": ROWS, "terminals": SINGLE, "lengths": [6, 0]}, "lengths has 2 rows"),
-    ({"obs": ROWS, "terminals": SINGLE, "lengths": [7, 0, 4]}, "of up to 7 steps; obs has 3 of 6"),
+    (
+        {"obs": ROWS, "terminals": SINGLE, "lengths": [7, 0, 4]},
+        "but obs has 3 rows of 6",
+    ),
     ({"obs": ROWS[0], "terminals": SINGLE[0], "lengths": [3, 2]}, "lengths sum up to 5"),
-    ({"obs": ROWS[0], "terminals": SINGLE[0], "lengths": [[6]]}, "lengths is int64 (1, 1)"),
+    ({"obs": ROWS[0], "terminals": SINGLE[0], "lengths": [[6]]}, "received int64 (1, 1)"),
     ({"obs": [[0.0], [np.nan], [np.inf]], "terminals": [0, 0, 1]}, "2 of 3 observations are not"),
-    ({"obs": ROWS[0], "terminals": SINGLE[0], "weights": -np.ones(6)}, "weights are finite"),
+    ({"obs": ROWS[0], "terminals": SINGLE[0], "weights": -np.ones(6)}, "weights must be finite"),
     ({"obs": ROWS[0], "terminals": SINGLE[0], "weights": np.zeros(6)}, "not all 0"),
     ({"obs": ROWS[0], "terminals": np.ones(6)}, "row 0"),
 ]
@@ -86,30 +89,30 @@ BAD = [
 @pytest.mark.parametrize(("arrays", "message"), BAD, ids=[message for _, message in BAD])
 def test_what_cannot_be_learned_from_is_said(arrays, message, save):
     with pytest.raises(BadConfig) as told:
-        allo_files.read(save(**arrays), "single", "transition")
+        read_trajectories(save(**arrays), "single", "transition")
     assert message in str(told.value)
 
 
 def test_single_marks_read_as_double_are_refused_with_advice(save):
     with pytest.raises(BadConfig, match="--terminals says how ends are marked"):
-        allo_files.read(save(**FORMS["padded"]), "double", "transition")
+        read_trajectories(save(**FORMS["padded"]), "double", "transition")
 
 
 @pytest.mark.parametrize("text", ["no zip", ""])
 def test_what_is_no_npz_is_said(text, tmp_path):
     (tmp_path / "mine.npz").write_text(text)
     with pytest.raises(BadConfig, match="cannot read"):
-        allo_files.read(tmp_path / "mine.npz", "single", "transition")
+        read_trajectories(tmp_path / "mine.npz", "single", "transition")
     np.save(tmp_path / "mine.npy", np.zeros(3))
-    with pytest.raises(BadConfig, match=r"is no \.npz"):
-        allo_files.read(tmp_path / "mine.npy", "single", "transition")
+    with pytest.raises(BadConfig, match=r"is not an \.npz"):
+        read_trajectories(tmp_path / "mine.npy", "single", "transition")
 
 
 @pytest.mark.parametrize("wrong", [np.ones(11), np.full(12, np.nan), -np.ones(12), np.zeros(12)])
 def test_weights_of_another_kind_are_refused(wrong, tmp_path):
     np.save(tmp_path / "w.npy", wrong)
-    with pytest.raises(BadConfig, match=r"does not hold .12. finite numbers from 0 up"):
-        source_of(tiny(weights=str(tmp_path / "w.npy")))
+    with pytest.raises(BadConfig, match=r"must hold .12. finite numbers of at least 0"):
+        read_source(tiny(weights=str(tmp_path / "w.npy")))
 
 
 # --- by which law --------------------------------------------------------------------------------
@@ -117,7 +120,7 @@ def test_weights_of_another_kind_are_refused(wrong, tmp_path):
 
 def drawn(config, source, count=40_000):
     """How often each state was a start."""
-    sampler, (data, *_) = on_device(config, source)
+    sampler, (data, *_) = move_to_device(config, source)
     words = random_words(jax.random.key(1), (3, count))
     states, later = quick(sampler.pairs)(data, words)
     return np.bincount(states, minlength=len(source.table)), np.asarray(later)
@@ -126,7 +129,7 @@ def drawn(config, source, count=40_000):
 def test_states_are_drawn_as_often_as_they_were_visited_or_alike_or_by_weights(tmp_path):
     given = np.arange(1.0, 13.0)
     np.save(tmp_path / "w.npy", given)
-    plain = source_of(tiny())
+    plain = read_source(tiny())
     buffer = plain.buffers[0]
     visits = np.bincount(buffer["obs"][buffer._store.pairs[: buffer.starts, 0]], minlength=12)
     laws = {
@@ -135,9 +138,9 @@ def test_states_are_drawn_as_often_as_they_were_visited_or_alike_or_by_weights(t
     }  # fmt: skip
     for weights, law in laws.items():
         config = tiny(weights=weights)
-        counts, _ = drawn(config, source_of(config))
+        counts, _ = drawn(config, read_source(config))
         assert stats.chisquare(counts, law / law.sum() * counts.sum()).pvalue > 1e-4
-        told = on_device(config, source_of(config))[1][0].law
+        told = move_to_device(config, read_source(config))[1][0].law
         np.testing.assert_allclose(told, law / law.sum(), rtol=1e-5)
 
 
@@ -146,19 +149,19 @@ def test_by_episodes_rows_are_drawn_alike(save):
     config = tiny(
         data=path, grid="GridRoom-4", terminals="single", law="episode", components=2, batch_size=7
     )
-    source = source_of(config)
+    source = read_source(config)
     law = np.zeros(len(source.table))
     starts = np.array([0, 1, 3, 4, 6, 7, 8])
     np.add.at(law, source.buffers[0]["obs"][starts], [1 / 8] * 4 + [1 / 6] * 3)
-    np.testing.assert_allclose(on_device(config, source)[1][0].law, law, rtol=1e-6)
+    np.testing.assert_allclose(move_to_device(config, source)[1][0].law, law, rtol=1e-6)
     counts, _ = drawn(config, source)
     kept = law > 0
     assert stats.chisquare(counts[kept], law[kept] * counts.sum()).pvalue > 1e-4
 
 
 def test_the_truth_follows_the_weights():
-    uniform = source_of(tiny(weights="uniform", grid="....\n.XX.\nS...\n")).truth
-    visits = source_of(tiny(grid="....\n.XX.\nS...\n")).truth
+    uniform = read_source(tiny(weights="uniform", grid="....\n.XX.\nS...\n")).truth
+    visits = read_source(tiny(grid="....\n.XX.\nS...\n")).truth
     np.testing.assert_allclose(uniform.weights, 0.1)
     assert visits.weights.max() > 0.15
     assert np.abs(uniform.values - visits.values).max() > 1e-3
@@ -168,7 +171,7 @@ def test_weights_of_a_file_s_steps_are_followed(save):
     weights = np.where(np.arange(10) == 3, 1.0, 0.0)
     path = save(**FORMS["flat"], weights=weights)
     config = tiny(data=path, grid="GridRoom-4", terminals="single", components=2, batch_size=7)
-    source = source_of(config)
+    source = read_source(config)
     counts, later = drawn(config, source, 100)
     start = source.buffers[0]["obs"][3]
     assert counts[start] == 100
@@ -176,7 +179,7 @@ def test_weights_of_a_file_s_steps_are_followed(save):
 
 
 def test_a_fingerprint_tells_other_data():
-    one, same, other = (source_of(tiny(seed=seed)).digest for seed in (0, 0, 1))
+    one, same, other = (read_source(tiny(seed=seed)).digest for seed in (0, 0, 1))
     assert (one == same).all()
     assert (one != other).any()
-    assert (source_of(tiny(doors=1)).digest != one).any()
+    assert (read_source(tiny(doors=1)).digest != one).any()

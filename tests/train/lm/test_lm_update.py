@@ -12,11 +12,11 @@ from dqn_cases import quick
 from loopless.nets.gpt.model import GPT
 from loopless.train.lm.algorithm import (
     Algorithm,
-    decays,
     language_loss,
-    model_of,
+    load_model,
     network,
     validation_loss,
+    weight_decays,
 )
 from loopless.train.lm.config import LM
 
@@ -96,7 +96,7 @@ def decay_of(name: str) -> bool:
 
 def test_matrices_and_embeddings_decay_and_nothing_else():
     shapes = jax.eval_shape(lambda: network(CONFIG, VOCABULARY, jax.random.key(0)))
-    found = leaves(decays(shapes, 0.1))
+    found = leaves(weight_decays(shapes, 0.1))
     assert set(map(float, found.values())) == {0.0, 0.1}
     kept = {name for name, decay in found.items() if decay}
     assert kept == {
@@ -173,7 +173,7 @@ def test_validation_counts_real_windows_only(learner):
 def test_a_model_comes_back_from_its_arrays_by_name(learner):
     pairs = jax.tree_util.tree_flatten_with_path(learner.weights)[0]
     name = partial(jax.tree_util.keystr, simple=True, separator="/")
-    found = model_of(CONFIG, {name(path): np.asarray(x) for path, x in pairs})
+    found = load_model(CONFIG, {name(path): np.asarray(x) for path, x in pairs})
     assert jax.tree.structure(found) == jax.tree.structure(learner.weights)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(learner.weights), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -134,7 +134,7 @@ def test_seeds_side_by_side_are_the_runs_of_each(whole):
 
 def test_other_data_than_before_is_refused(plain, tmp_path):
     trainer = trainer_of(replace(TINY, seed=5))
-    with pytest.raises(BadRun, match="are others than step_000000000060 was trained on"):
+    with pytest.raises(BadRun, match="have changed since step_000000000060"):
         trainer.restore(Checkpoints(plain).load())
 
 
@@ -188,4 +188,4 @@ def test_a_user_s_trajectories_train_without_an_environment(tmp_path, commands, 
     shutil.copy(tmp_path / "mine.npz", tmp_path / "kept.npz")
     np.savez(tmp_path / "mine.npz", obs=-obs, terminals=marks)
     assert command("resume", tmp_path / "mine", "--steps", 30) == 2
-    assert "are others than" in capsys.readouterr().err
+    assert "have changed since" in capsys.readouterr().err

@@ -11,9 +11,14 @@ from lm_cases import lm, write_text
 from loopless.reference.text import ngram_log_probability
 from loopless.runs.failures import BadConfig, BadRun
 from loopless.text.tokenizer import ByteTokenizer, save
-from loopless.train.lm import text_data
 from loopless.train.lm.config import LM
-from loopless.train.lm.text_data import Material
+from loopless.train.lm.data import (
+    TextData,
+    load_tokenizer,
+    read_data,
+    reopen_data,
+    save_data,
+)
 
 FLAT = LM(block=4, eval_windows=5, vocabulary=9)
 
@@ -26,7 +31,7 @@ def text(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["byte", "char", "bpe"])
 def test_baselines_are_what_loops_count(text, kind):
     config = lm(text, tokenizer=kind, eval_windows=2, block=5, validation_share=0.3)
-    material = Material.of(config, text_data.read(config))
+    material = TextData.of(config, read_data(config))
     found = material.baselines()
     data = material.dataset
     training = data.train.tolist()
@@ -68,9 +73,9 @@ def test_baselines_are_what_loops_count(text, kind):
 
 def test_what_was_kept_comes_back_though_the_text_is_gone(text, tmp_path):
     config = lm(text)
-    data = text_data.read(config)
-    text_data.keep(data, tmp_path)
-    found = text_data.reopen(replace(config, text=Path("gone.txt")), tmp_path)
+    data = read_data(config)
+    save_data(data, tmp_path)
+    found = reopen_data(replace(config, text=Path("gone.txt")), tmp_path)
     np.testing.assert_array_equal(found.train, data.train)
     np.testing.assert_array_equal(found.validation, data.validation)
     assert found.tokenizer.pieces == data.tokenizer.pieces
@@ -78,18 +83,18 @@ def test_what_was_kept_comes_back_though_the_text_is_gone(text, tmp_path):
 
 
 def test_a_run_that_died_before_its_tokens_were_kept_prepares_them_again(text, tmp_path):
-    found = text_data.reopen(lm(text), tmp_path)
-    np.testing.assert_array_equal(found.train, text_data.read(lm(text)).train)
+    found = reopen_data(lm(text), tmp_path)
+    np.testing.assert_array_equal(found.train, read_data(lm(text)).train)
     assert (tmp_path / "data" / "dataset.json").is_file()
 
 
 def test_baselines_are_counted_once_a_folder(text, tmp_path, monkeypatch):
     config = lm(text)
-    material = Material.of(config, text_data.read(config))
-    text_data.keep(material.dataset, tmp_path)
-    first = material.kept_baselines(tmp_path)
-    monkeypatch.setattr(Material, "baselines", lambda self: pytest.fail("counted again"))
-    assert material.kept_baselines(tmp_path) == first
+    data = TextData.of(config, read_data(config))
+    save_data(data.dataset, tmp_path)
+    first = data.baselines(tmp_path)
+    monkeypatch.setattr(TextData, "_count_baselines", lambda self: pytest.fail("counted again"))
+    assert data.baselines(tmp_path) == first
 
 
 @pytest.fixture
@@ -100,12 +105,12 @@ def tokens(tmp_path):
 
 
 def test_flat_files_of_other_tools_are_read_as_they_are(tokens):
-    data = text_data.read(replace(FLAT, tokens=tokens))
+    data = read_data(replace(FLAT, tokens=tokens))
     ids = np.fromfile(tokens, "<u2")
     np.testing.assert_array_equal(np.concatenate([data.train, data.validation]), ids)
     assert (len(data.validation), data.vocabulary, data.tokenizer) == (10, 9, None)
-    material = Material.of(replace(FLAT, tokens=tokens, validation_share=0.2), data)
-    assert set(material.losses("validation", 2.0)) == {"validation_loss"}
+    material = TextData.of(replace(FLAT, tokens=tokens, validation_share=0.2), data)
+    assert set(material.loss_metrics("validation", 2.0)) == {"validation_loss"}
     assert set(material.baselines()) == {"token_trigram_loss"}
 
 
@@ -115,22 +120,22 @@ def test_wide_ids_and_a_validation_file_and_a_tokenizer(tmp_path):
     save(ByteTokenizer(), tmp_path / "tokenizer.json")
     files = {"tokens": tmp_path / "a.bin", "validation_tokens": tmp_path / "b.bin"}
     files["tokenizer_file"] = tmp_path / "tokenizer.json"
-    data = text_data.read(replace(FLAT, token_type="uint32", vocabulary=257, **files))
+    data = read_data(replace(FLAT, token_type="uint32", vocabulary=257, **files))
     assert len(data.train) == len(data.validation) == 200
     assert data.tokenizer.kind == "byte"
-    text_data.keep(data, tmp_path)
-    assert text_data.tokenizer_of(tmp_path).kind == "byte"
+    save_data(data, tmp_path)
+    assert load_tokenizer(tmp_path).kind == "byte"
 
 
 def test_another_file_of_tokens_is_refused_when_a_run_goes_on(tokens, tmp_path):
     config = replace(FLAT, tokens=tokens)
-    text_data.keep(text_data.read(config), tmp_path)
-    assert len(text_data.reopen(config, tmp_path).train) == 90
+    save_data(read_data(config), tmp_path)
+    assert len(reopen_data(config, tmp_path).train) == 90
     ids = np.fromfile(tokens, "<u2")
     ids[3] = (ids[3] + 1) % 9
     ids.tofile(tokens)
     with pytest.raises(BadRun, match="is not the file that"):
-        text_data.reopen(config, tmp_path)
+        reopen_data(config, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -148,15 +153,15 @@ def test_bad_tokens_are_refused(tokens, options, message):
     config = replace(FLAT, tokens=tokens)
     config = replace(config, **options)
     with pytest.raises(BadConfig, match=message):
-        Material.of(config, text_data.read(config))
+        TextData.of(config, read_data(config))
 
 
 def test_a_broken_folder_is_said_to_be_broken(text, tmp_path):
     config = lm(text)
-    text_data.keep(text_data.read(config), tmp_path)
+    save_data(read_data(config), tmp_path)
     with (tmp_path / "data" / "train.bin").open("ab") as file:
         file.write(b"\0")
     with pytest.raises(BadRun, match="are broken"):
-        text_data.reopen(config, tmp_path)
+        reopen_data(config, tmp_path)
     about = json.loads((tmp_path / "data" / "dataset.json").read_text())
     assert about["tokenizer"] == "char"

@@ -12,11 +12,11 @@ from run_results import checkpoint_files, rows
 from loopless.nets.gpt.weights import read_gpt2
 from loopless.runs.failures import BadConfig, BadRun
 from loopless.runs.progress.clock import Clock
-from loopless.train.avatarl import algorithm as avatarl_module
-from loopless.train.avatarl import trainer as avatarl_trainer
-from loopless.train.avatarl.algorithm import KeptStreams
-from loopless.train.lm import text_data
-from loopless.train.lm.algorithm import model_of
+from loopless.train.avatarl import critic as critics
+from loopless.train.avatarl import run as avatarl_run
+from loopless.train.avatarl.critic import CachedStreams, Streams
+from loopless.train.lm.algorithm import load_model
+from loopless.train.lm.data import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer", "quick_text")
 
@@ -61,7 +61,7 @@ def test_killed_and_resumed_without_its_critic_it_ends_with_the_same_bytes(whole
 def test_what_is_kept_of_the_critic_changes_no_bit(whole, critic, tmp_path):
     config = avatarl(critic, batch=12, cache_critic=True)
     trainer = make(config)
-    assert trainer.material.windows.count < 12 * 20  # some windows come again
+    assert trainer.data.windows.count < 12 * 20  # some windows come again
     cached = train(tmp_path, config, "cached")
     assert same_weights(cached, whole)
     assert rows(cached) == rows(whole)
@@ -69,20 +69,20 @@ def test_what_is_kept_of_the_critic_changes_no_bit(whole, critic, tmp_path):
 
 def test_a_window_is_asked_for_once(critic, monkeypatch):
     asked = []
-    own = avatarl_module.Streams.of
+    own = Streams.of
     monkeypatch.setattr(
-        avatarl_module.Streams, "of",
+        Streams, "of",
         lambda self, windows, starts: asked.extend(starts.tolist()) or own(self, windows, starts),
     )  # fmt: skip
     trainer = make(avatarl(critic, batch=12, cache_critic=True))
     for _ in range(5):
-        trainer.rows(trainer.event, 4, Clock())
+        trainer.batches(trainer.event, 4, Clock())
         trainer.event += 4
-    assert len(asked) == len(set(asked)) == trainer.material.windows.count
+    assert len(asked) == len(set(asked)) == trainer.data.windows.count
 
 
 def test_a_cache_that_does_not_fit_is_refused(critic, monkeypatch):
-    monkeypatch.setattr(avatarl_module, "free_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(critics, "free_memory_bytes", lambda: 1000)
     with pytest.raises(BadConfig, match=r"need .*; .* is free"):
         make(avatarl(critic, cache_critic=True))
 
@@ -90,22 +90,22 @@ def test_a_cache_that_does_not_fit_is_refused(critic, monkeypatch):
 def test_a_cache_of_windows_that_are_not_aligned_is_refused(critic):
     trainer = make(avatarl(critic, order="random"))
     with pytest.raises(BadConfig, match="aligned windows"):
-        KeptStreams(trainer.critic.model, trainer.material.windows, 3, 1)
+        CachedStreams(trainer.advisor.streams, trainer.data.windows)
 
 
 def test_a_stream_is_what_the_critic_makes_of_each_window(critic):
     trainer = make(avatarl(critic))
-    found = trainer.rows(2, 4, Clock())
+    found = trainer.batches(2, 4, Clock())
     windows = found["windows"].reshape(-1, 9)
-    expected = jax.jit(lambda model, x: model(x))(trainer.critic.model, windows[:, :-1])
-    logits = trainer.critic.model.logits(found["stream"]).reshape(expected.shape)
+    expected = jax.jit(lambda model, x: model(x))(trainer.advisor.model, windows[:, :-1])
+    logits = trainer.advisor.model.logits(found["stream"]).reshape(expected.shape)
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 def test_the_critic_is_frozen_and_kept_as_it_was(whole, critic):
     model = read_gpt2(whole / "critic.safetensors")
     arrays = {name.removeprefix("weights/"): x for name, x in best_of(critic).items()}
-    expected = model_of(lm(""), arrays)
+    expected = load_model(lm(""), arrays)
     for one, other in zip(jax.tree.leaves(model), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -132,7 +132,8 @@ def test_a_plain_student_needs_no_critic_and_is_a_language_model(root, text, cri
     assert same_weights(plain, critic)
     assert "critic_loss" not in rows(plain)[-1]
     with_critic = make(avatarl(critic, loss="ce"))
-    assert with_critic.streams is None
+    assert not with_critic.advisor.advises
+    assert set(with_critic.batches(0, 1, Clock())) == {"windows"}
 
 
 @pytest.mark.parametrize(
@@ -161,19 +162,19 @@ def test_another_text_is_cut_by_the_critics_tokenizer(critic, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("x = self if naïve else return\n" * 30 + "Ω\n")
     trainer = make(avatarl(critic, text=other))
-    made = text_data.tokenizer_of(critic)
-    assert trainer.material.dataset.tokenizer.pieces == made.pieces
-    assert trainer.material.dataset.vocabulary == made.vocabulary
+    made = load_tokenizer(critic)
+    assert trainer.data.dataset.tokenizer.pieces == made.pieces
+    assert trainer.data.dataset.vocabulary == made.vocabulary
 
 
 def test_a_file_of_weights_needs_tokens(whole, critic, tmp_path):
     file = whole / "critic.safetensors"
-    with pytest.raises(BadConfig, match="brings no tokenizer of ours and no text"):
+    with pytest.raises(BadConfig, match="has neither a tokenizer of ours nor a text"):
         make(avatarl(file))
-    vocabulary = text_data.tokenizer_of(critic).vocabulary
+    vocabulary = load_tokenizer(critic).vocabulary
     np.zeros(200, "<u2").tofile(tmp_path / "a.bin")
     trainer = make(avatarl(file, tokens=tmp_path / "a.bin", vocabulary=vocabulary))
-    assert trainer.material.dataset.tokenizer is None
+    assert trainer.data.dataset.tokenizer is None
 
 
 def test_a_run_that_plays_is_no_critic(critic, tmp_path):
@@ -194,7 +195,7 @@ def test_a_critic_that_is_there_is_found_and_one_that_is_not_is_trained(root, te
             trained.append(config)
             return tmp_path / "new"
 
-        return avatarl_trainer.before(config, new, resumed.append).critic
+        return avatarl_run.before(config, new, resumed.append).critic
 
     wanted = avatarl(None, text=text, tokenizer="char", runs=root, critic_steps=20, batch=12)
     assert before(wanted) == tmp_path / "new"
