@@ -167,7 +167,7 @@ def test_all_eigenpairs_give_the_exact_hitting_times_and_few_come_near():
 
 @pytest.mark.parametrize("gamma", [-0.1, 1.0, float("nan")])
 def test_discounts_are_below_one(gamma):
-    with pytest.raises(EnvError, match=r"gamma is in \[0, 1\); received"):
+    with pytest.raises(EnvError, match=r"gamma must be in \[0, 1\); received"):
         geometric_pairs(WALK, gamma)
 
 

@@ -66,7 +66,7 @@ def test_coordinates_are_column_and_row():
     assert world.xy().dtype == np.float32
     big = make_grid("GridRoom-64").xy()
     assert -0.5 <= big.min() < big.max() < 0.5
-    with pytest.raises(EnvError, match="scaling='whole' is unknown; choose half, centred"):
+    with pytest.raises(EnvError, match="scaling='whole' is unknown; choose half or centred"):
         world.xy("whole")
 
 

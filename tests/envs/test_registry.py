@@ -54,7 +54,7 @@ def test_every_exported_name_exists():
             ["jax", "torch"],
         ),
         ("import loopless.envs as e; e.autoreset(e.make_compiled('CartPole-v1'))", ["gymnasium"]),
-        ("import loopless.envs.hosted.worker", ["jax", "numba", "torch"]),
+        ("import loopless.envs.hosted.workers", ["jax", "numba", "torch"]),
     ],
     ids=["asking", "hosted", "compiled", "worker"],
 )

@@ -1,4 +1,4 @@
-"""The errors that every environment raises. Commands turn them into one line and exit code 2."""
+"""The errors of environments. Commands turn them into one line and exit code 2."""
 
 from functools import partial
 

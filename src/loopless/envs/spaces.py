@@ -1,12 +1,12 @@
-"""What an environment shows and takes, in three small frozen descriptions that both modes share.
+"""What an environment shows, takes and reports, in small records that both modes share.
 
-Networks and buffers are sized from these, so that no trainer asks whether its environment is
-compiled or hosted. They are hashable, so that a compiled function may take them as static
-arguments. Imports NumPy only. Tests: `tests/envs/test_spaces.py`.
+Networks and buffers are sized from the descriptions of spaces, so that no trainer asks whether its
+environment is compiled or hosted. They are hashable, so that a compiled function may take them as
+static arguments.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from loopless.envs.refusals import EnvError
 
 @dataclass(frozen=True)
 class Discrete:
-    """One choice out of `n`, counted from 0."""
+    """One choice out of `n`, numbered from 0."""
 
     n: int
 
@@ -25,7 +25,7 @@ class Discrete:
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Several choices at once, the i-th out of `sizes[i]`, each counted from 0."""
+    """Several choices at once, the i-th out of `sizes[i]`, each numbered from 0."""
 
     sizes: tuple[int, ...]
 
@@ -47,15 +47,45 @@ class Box:
 
     @property
     def is_image(self) -> bool:
-        """Whether this is a picture [height, width, channels] of bytes."""
+        """Return whether this is a picture [height, width, channels] of bytes."""
         return len(self.shape) == 3 and self.dtype == "uint8"
 
 
 Space: TypeAlias = Discrete | MultiDiscrete | Box
 
 
+class VectorStep(NamedTuple):
+    """One step of all environments, the same in both modes; every field is [envs, ...].
+
+    next_obs: what the action led to, from which a value is bootstrapped; at an end this is the
+        final observation, never a reset's.
+    reward, terminated, truncated: of this step. Both ends may be set at once.
+    valid: false where nothing happened (the reset step of a NEXT_STEP environment).
+    obs: what to act on next; after an end, the first observation of the new episode.
+    mask: which actions are legal on `obs`, [envs, n] booleans (`envs/masks.py`); None if the
+        environments have no masks.
+    episode_return, episode_length: of the running episode, this step included; they are final
+        where `ended`, and start again after it.
+    """
+
+    next_obs: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    valid: Any
+    obs: Any
+    episode_return: Any
+    episode_length: Any
+    mask: Any = None
+
+    @property
+    def ended(self) -> Any:
+        """Return where an episode ended with this step."""
+        return (self.terminated | self.truncated) & self.valid
+
+
 def observations(space, what: str) -> Box:
-    """How the observations of a Gymnasium `space` are stored; EnvError if they cannot be.
+    """Return how observations of a Gymnasium `space` are stored; EnvError if they cannot be.
 
     Bytes stay bytes, every other Box becomes float32, and a Discrete is one-hot float32.
     """
@@ -73,7 +103,7 @@ def observations(space, what: str) -> Box:
 
 
 def actions(space, what: str) -> Space:
-    """The description of a Gymnasium action `space`; EnvError if it is of another kind."""
+    """Return the description of a Gymnasium action `space`; EnvError if it is of another kind."""
     kind = type(space).__name__
     if kind == "Discrete":
         return Discrete(int(space.n))
@@ -88,7 +118,7 @@ def actions(space, what: str) -> Space:
 
 
 def choices(space: Space, what: str) -> int:
-    """How many actions there are to choose from; EnvError if they are of another kind."""
+    """Return how many discrete actions there are; EnvError if they are of another kind."""
     if isinstance(space, Discrete):
         return space.n
     raise EnvError(f"{what}: actions are {space}, not Discrete.")

@@ -50,7 +50,7 @@ class Player:
         try:
             with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
                 policy, frames = self.policy(envs), [envs.render()[0]]
-                told = envs.mask is not None and masks.hears(policy)
+                told = envs.mask is not None and masks.takes_mask(policy)
                 while len(frames) < LONGEST_RECORDING:
                     step = envs.step(policy(envs.obs, envs.mask) if told else policy(envs.obs))
                     if step.ended[0]:
