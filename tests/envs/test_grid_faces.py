@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from loopless.envs import EnvError
 from loopless.envs.compiled.autoreset import autoreset
 from loopless.envs.compiled.tables import Grid, TableState
 from loopless.envs.grids import ENV_FIELDS
 from loopless.envs.grids.gym import GridEnv
 from loopless.envs.grids.world import GridTask
-from loopless.envs.refusals import EnvError
 
 KEY = jax.random.key(0)
 CHANCE = "DR:0.5,.,.\n.,X,.\n.,PU:1_2@3,E1\nE2,.,.\n"

@@ -5,12 +5,12 @@ import hashlib
 import numpy as np
 import pytest
 
+from loopless.envs import EnvError
 from loopless.envs.grids import GRIDS
 from loopless.envs.grids.generators import corridors, generate, grid_maze, rooms, with_random_doors
 from loopless.envs.grids.laplacian import eigenpairs, geometric_pairs
 from loopless.envs.grids.layouts import ahead, is_strongly_connected, opposite
 from loopless.envs.grids.world import make_grid
-from loopless.envs.refusals import EnvError
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from loopless.envs import EnvError
 from loopless.envs.grids.laplacian import (
     eigenpairs,
     episode_pairs,
@@ -15,7 +16,6 @@ from loopless.envs.grids.laplacian import (
     truncated_eigenvalues,
 )
 from loopless.envs.grids.world import make_grid
-from loopless.envs.refusals import EnvError
 
 ROOMS = make_grid("GridRoom-4")
 DOORS = make_grid("GridRoom-4", doors=5)

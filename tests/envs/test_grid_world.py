@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from loopless.envs import EnvError
 from loopless.envs.grids.world import make_grid
-from loopless.envs.refusals import EnvError
 
 PORTALS = "X,X,X\nX,S DR:0.25,.\nX,PU:1@3_2@1,E1 G\nX,E2,DU\n"
 SOURCES = ["GridRoom-4", "GridMaze-7-seed0", PORTALS]

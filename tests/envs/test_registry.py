@@ -6,8 +6,7 @@ import sys
 import pytest
 
 import loopless.envs
-from loopless.envs import compiled_ids, make_compiled
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError, compiled_ids, make_compiled
 
 
 def test_every_compiled_id_is_made_and_says_what_it_is():

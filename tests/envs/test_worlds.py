@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from loopless.envs import EnvError
 from loopless.envs.compiled.tables import Chain, Pixels, PixelsState, TableState
-from loopless.envs.refusals import EnvError
 from loopless.envs.worlds import gym as gym_worlds
 from loopless.envs.worlds.gym import ChainEnv, PixelsEnv
 from loopless.envs.worlds.rules import ChainWorld, PixelsWorld

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError
 from loopless.envs.spaces import Discrete, MultiDiscrete, Space
 
 METHOD, KEY = "action_masks", "action_mask"

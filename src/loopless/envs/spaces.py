@@ -1,16 +1,16 @@
-"""What an environment shows, takes and reports, in small records that both modes share.
+"""What an environment shows and takes, in small descriptions that both modes share.
 
-Networks and buffers are sized from the descriptions of spaces, so that no trainer asks whether its
-environment is compiled or hosted. They are hashable, so that a compiled function may take them as
-static arguments.
+Networks and buffers are sized from these, so that no trainer asks whether its environment is
+compiled or hosted. They are hashable, so that a compiled function may take them as static
+arguments.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError
 
 
 @dataclass(frozen=True)
@@ -52,36 +52,6 @@ class Box:
 
 
 Space: TypeAlias = Discrete | MultiDiscrete | Box
-
-
-class VectorStep(NamedTuple):
-    """One step of all environments, the same in both modes; every field is [envs, ...].
-
-    next_obs: what the action led to, from which a value is bootstrapped; at an end this is the
-        final observation, never a reset's.
-    reward, terminated, truncated: of this step. Both ends may be set at once.
-    valid: false where nothing happened (the reset step of a NEXT_STEP environment).
-    obs: what to act on next; after an end, the first observation of the new episode.
-    mask: which actions are legal on `obs`, [envs, n] booleans (`envs/masks.py`); None if the
-        environments have no masks.
-    episode_return, episode_length: of the running episode, this step included; they are final
-        where `ended`, and start again after it.
-    """
-
-    next_obs: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    valid: Any
-    obs: Any
-    episode_return: Any
-    episode_length: Any
-    mask: Any = None
-
-    @property
-    def ended(self) -> Any:
-        """Return where an episode ended with this step."""
-        return (self.terminated | self.truncated) & self.valid
 
 
 def observations(space, what: str) -> Box:

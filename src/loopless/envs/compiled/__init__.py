@@ -7,8 +7,8 @@ A trainer asks here before it decides on a mode. Asking imports nothing; making 
 from importlib import import_module
 from typing import Any
 
+from loopless.envs import EnvError
 from loopless.envs.grids import ENV_FIELDS
-from loopless.envs.refusals import EnvError
 from loopless.refusals import did_you_mean
 
 _HOMES = {  # module, class, and the fields that differ from its defaults

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from loopless.envs import masks
-from loopless.envs.refusals import refuse
-from loopless.envs.spaces import Box, Discrete, Space, VectorStep
+from loopless.envs import VectorStep, masks, refuse
+from loopless.envs.spaces import Box, Discrete, Space
 from loopless.refusals import check_count
 
 

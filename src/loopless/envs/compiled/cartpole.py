@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from loopless.envs.refusals import refuse
+from loopless.envs import refuse
 from loopless.refusals import check_count
 
 GRAVITY = 9.8

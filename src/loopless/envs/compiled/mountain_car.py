@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from loopless.envs.refusals import refuse
+from loopless.envs import refuse
 from loopless.envs.spaces import Box, choices
 from loopless.refusals import check_count
 

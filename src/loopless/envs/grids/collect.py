@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from loopless.envs import refuse
 from loopless.envs.grids.world import GridWorld, running_sums
-from loopless.envs.refusals import refuse
 from loopless.refusals import check_choice, check_count
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
+from loopless.envs import EnvError, refuse
 from loopless.envs.grids import GRIDS, MAZES
 from loopless.envs.grids.layouts import (
     DIRECTIONS,
@@ -26,7 +27,6 @@ from loopless.envs.grids.layouts import (
     is_strongly_connected,
     opposite,
 )
-from loopless.envs.refusals import EnvError, refuse
 from loopless.refusals import check_count, did_you_mean
 
 _MAZE = re.compile(r"GridMaze-(\d+)-seed(\d+)")

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from loopless.envs.refusals import refuse
+from loopless.envs import refuse
 from loopless.refusals import check_choice, check_count
 
 _NEGLIGIBLE = 1e-18  # a tail of the geometric law with less mass than this changes no float64

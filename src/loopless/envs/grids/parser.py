@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loopless.envs import EnvError
 from loopless.envs.grids.layouts import DIRECTIONS, Cell, Door, Layout, Portal, ahead, unreachable
-from loopless.envs.refusals import EnvError
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 _TOKEN = re.compile(

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from loopless.envs import EnvError, refuse
 from loopless.envs.grids.generators import generate, with_random_doors
 from loopless.envs.grids.layouts import Cell, Layout, unreachable
 from loopless.envs.grids.parser import parse_layout, read_layout
-from loopless.envs.refusals import EnvError, refuse
 from loopless.refusals import check_choice, check_count
 
 ACTIONS = ("up", "right", "down", "left")

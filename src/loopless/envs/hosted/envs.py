@@ -11,13 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loopless.envs import masks
+from loopless.envs import EnvError, NonFiniteError, VectorStep, masks, refuse
 from loopless.envs.hosted import ids, vector
 from loopless.envs.hosted.blocks import Block, Tally
 from loopless.envs.hosted.loops import EnvLoop
 from loopless.envs.hosted.workers import Workers
-from loopless.envs.refusals import EnvError, NonFiniteError, refuse
-from loopless.envs.spaces import Box, Space, VectorStep, choices
+from loopless.envs.spaces import Box, Space, choices
 from loopless.refusals import check_choice, check_count
 
 VECTORIZATIONS = ("auto", "sync", "async", "native", "envpool")

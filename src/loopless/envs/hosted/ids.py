@@ -18,8 +18,8 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from loopless.envs import EnvError, refuse
 from loopless.envs.compiled import compiled_ids
-from loopless.envs.refusals import EnvError, refuse
 from loopless.refusals import check_count, did_you_mean
 
 _EXTRAS = {

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from loopless.envs import masks, spaces
+from loopless.envs import EnvError, masks, spaces
 from loopless.envs.hosted.blocks import Block
 from loopless.envs.hosted.ids import Recipe
-from loopless.envs.refusals import EnvError
 
 
 class EnvLoop:

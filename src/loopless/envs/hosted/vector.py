@@ -15,11 +15,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from loopless.envs import masks, spaces
+from loopless.envs import EnvError, masks, spaces
 from loopless.envs.hosted.blocks import Block
 from loopless.envs.hosted.ids import Recipe
 from loopless.envs.hosted.loops import encoding
-from loopless.envs.refusals import EnvError
 from loopless.refusals import did_you_mean
 
 

@@ -27,11 +27,11 @@ from typing import IO, Any
 
 import numpy as np
 
+from loopless.envs import EnvError
 from loopless.envs.hosted.blocks import Block, layout
 from loopless.envs.hosted.ids import Recipe
 from loopless.envs.hosted.loops import EnvLoop
 from loopless.envs.masks import width
-from loopless.envs.refusals import EnvError
 from loopless.envs.spaces import Box, Space
 from loopless.process import cores
 

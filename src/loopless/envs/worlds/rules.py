@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from loopless.envs.refusals import refuse
+from loopless.envs import refuse
 from loopless.refusals import check_count
 
 LEFT, RIGHT = 0, 1
