@@ -28,9 +28,9 @@ import numpy as np
 from loopless.envs.grids.gym import GridEnv
 from loopless.envs.grids.world import GridWorld, make_grid
 from loopless.runs.progress.clock import Clock
-from loopless.train.allo import trainer as allo_trainer
+from loopless.train import dqn
 from loopless.train.allo.config import ALLO
-from loopless.train.dqn import trainer as dqn_trainer
+from loopless.train.allo.run import ALLORun
 from loopless.train.dqn.config import DQN
 
 GAMMA = 0.99
@@ -62,7 +62,7 @@ def represented(grid: str, steps: int, seed: int) -> np.ndarray:
     """[states, d]: features in which distance means time to reach, learned from random walks."""
     far = {"discount": 0.99, "episode_length": 500}  # long gaps tell slow walks apart
     config = ALLO(grid=grid, steps=steps, seed=seed, components=8, log_every=steps, **far)
-    run = allo_trainer.make(config)
+    run = ALLORun(config)
     row = run.advance(Clock())
     print(f"ALLO on {grid}: mean similarity {row['similarity_mean']:.4f}")
     found = run.snapshot()
@@ -86,13 +86,13 @@ class Shaped(GridEnv):
 
 def learned(config: DQN) -> np.ndarray:
     """Rows of (environment steps, whether the greedy agent arrives: nothing is random for it)."""
-    run, rows, clock = dqn_trainer.make(config), [], Clock()
+    run, rows, clock = dqn.make(config), [], Clock()
     try:
         while run.step < run.total:
             run.advance(clock)
-            acting, _ = run.learner.parted()
+            acting = run.learner.acting()
             weights = {name: np.asarray(x) for name, x in acting.items()}
-            judge = dqn_trainer.player(replace(config, env=PLAIN), weights)
+            judge = dqn.player(replace(config, env=PLAIN), weights)
             rows.append((run.step, judge.episodes(1, 10_000)[0].mean()))
     finally:
         run.close()

@@ -11,7 +11,7 @@ from loopless.arrays.xla_cpu import frame as native
 
 def scaled_sums(frame):
     """Operands x [..., n] and y [...]; results x·a + y and the sum of each row, b times."""
-    if native.asked(frame):
+    if native.is_question(frame):
         return 0
     factor, times = native.integers(frame, 2)
     x = native.matrix(frame, native.ARGUMENTS, 0, np.float32)
@@ -60,7 +60,7 @@ def test_vmap_is_one_larger_call(call):
 
 
 def of_another_version(frame):
-    if native.asked(frame):
+    if native.is_question(frame):
         extension = native.words(carray(frame, (2,))[1], 4)
         native.words(extension[3], 5)[3] = 1 << 20
     return 0

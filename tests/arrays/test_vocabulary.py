@@ -10,6 +10,7 @@ from jax import lax
 
 from loopless.arrays.logits import numpy as numpy_vocabulary
 from loopless.arrays.logits import top_k as jax_top_k
+from loopless.compiled import logits as compiled
 
 
 def rows(kind: str, shape, seed=0) -> np.ndarray:
@@ -26,7 +27,7 @@ def rows(kind: str, shape, seed=0) -> np.ndarray:
 KINDS = ("plain", "ties", "equal", "forbidden")
 ENGINES = {
     name: jax.jit(partial(getattr(jax_top_k, name), k=3))
-    for name in ("selected", "inserted", "in_blocks")
+    for name in ("select", "insert_in_order", "select_in_blocks")
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -48,7 +49,18 @@ def test_jax_sorts_for_many():
 
 @every_kind
 @pytest.mark.parametrize(
-    ("size", "k"), [(1, 1), (65, 16), (1023, 5), (1024, 5), (4096, 3), (4161, 70), (9001, 4)]
+    ("size", "k"),
+    [
+        (1, 1),
+        (65, 16),
+        (256, 30),
+        (257, 5),
+        (300, 300),
+        (1024, 5),
+        (4096, 3),
+        (4161, 70),
+        (9001, 4),
+    ],
 )
 def test_numba_takes_the_largest_and_of_equals_the_first(kind, size, k):
     x = rows(kind, (3, size))
@@ -63,21 +75,32 @@ def test_numba_takes_the_largest_and_of_equals_the_first(kind, size, k):
 @every_kind
 @pytest.mark.parametrize(("count", "size", "k"), [(64, 1, 1), (300, 65, 16), (128, 256, 40)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_many_short_rows_are_surveyed_as_few_are(kind, count, size, k, dtype):
+def test_short_rows_side_by_side_are_surveyed_as_long_rows_are(kind, count, size, k, dtype):
     x = rows(kind, (count, size)).astype(dtype)
     x[:, -1] = 1.0
     counted = np.arange(count) % 5 != 3
     x[~counted] = np.nan
-    for rate, floor in ((1.0, 0.0), (0.5, 1e-10)):
-        together, wrong = numpy_vocabulary.survey(x, k, rate, floor, counted)
-        parts = [numpy_vocabulary.survey(x[i : i + 50], k, rate, floor, counted[i : i + 50])[0]
-                 for i in range(0, count, 50)]  # fmt: skip
-        assert wrong == -1
-        tops, *numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
-        np.testing.assert_array_equal(together[0], tops)
-        tolerance = 1e-12 if dtype == np.float64 else 2e-6
-        for found, expected in zip(together[1:], numbers, strict=True):
-            np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    starts, tolerance = np.arange(count) * size, 1e-12 if dtype == np.float64 else 2e-6
+    for rate in (1.0, 0.5):
+        call = x.ravel(), starts, size, dtype(rate), counted
+        short, long = ((np.zeros((k, count), int), *np.zeros((3, count), dtype)) for _ in range(2))
+        compiled._survey_short(*call, *short)
+        compiled._survey_long(*call, *long)
+        np.testing.assert_array_equal(short[0][:, counted], long[0][:, counted])
+        for one, other in zip(short[1:], long[1:], strict=True):
+            np.testing.assert_allclose(one[counted], other[counted], tolerance, tolerance)
+
+
+def test_rows_that_are_not_counted_are_not_read_and_come_out_0():
+    x = rows("plain", (200, 20))
+    counted = np.arange(200) % 5 != 3
+    x[~counted] = np.nan
+    for floor in (0.0, 1e-10):
+        survey, unsound = numpy_vocabulary.survey(x, 3, 1.0, floor, counted)
+        assert unsound == -1
+        for field in survey:
+            assert not field[~counted].any()
+            assert np.isfinite(field[counted]).all()
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from loopless.kernels.avatarl import loss as avatarl
-from loopless.kernels.avatarl.loss import _loss, avatarl_loss
+from loopless.kernels.avatarl.loss import _loss, _loss_by_arrays, avatarl_loss
 from loopless.reference import avatarl as loops
 from loopless.verify.mutants import avatarl as mutants
 from support.backends import JAX, NUMPY, TORCH, Backend
@@ -65,7 +65,7 @@ class Road:
         if self.backend is JAX:
             if kernel is avatarl_loss:  # one program for calls with and without a mask
                 options.setdefault("mask", jnp.ones(rest[-1].shape, bool))
-            with mock.patch.object(avatarl, "_loss", avatarl._by_arrays if self.watched else _loss):
+            with mock.patch.object(avatarl, "_loss", _loss_by_arrays if self.watched else _loss):
                 (value, stats), gradient = jax.value_and_grad(loss, has_aux=True)(first)
             return Result(float(value), _floats(stats), JAX.numpy(gradient))
         first.requires_grad_()

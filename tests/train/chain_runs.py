@@ -10,9 +10,10 @@ from dqn_cases import quick
 from loopless.envs import autoreset
 from loopless.envs.compiled.tables import Chain
 from loopless.runs.progress.clock import Clock
-from loopless.train.dqn.algorithm import CompiledRun, build
+from loopless.train.dqn.algorithm import build
+from loopless.train.dqn.compiled import CompiledDQN
 from loopless.train.dqn.config import DQN
-from loopless.train.dqn.hosted import Hosted
+from loopless.train.dqn.hosted import make
 
 GAMMA = 0.9
 # One-hot observations and no hidden layer: a table. Every action is drawn evenly, so that all
@@ -33,7 +34,7 @@ def compiled_q(chain: Chain, **options) -> np.ndarray:
     assert not config.problems(), config.problems()
     world = autoreset(chain, config.envs)
     algorithm = build(config, world.obs_space, chain.actions)
-    run = CompiledRun(algorithm, world)
+    run = CompiledDQN(algorithm, world, world)
 
     @quick
     def whole(key):
@@ -49,13 +50,13 @@ def hosted_q(env: str, **options) -> np.ndarray:
     """Q [states, actions] after a whole hosted run."""
     config = replace(CONFIG, env=env, mode="hosted", **options)
     assert not config.problems(), config.problems()
-    trainer = Hosted(config)
+    trainer = make(config)
     try:
         clock = Clock()
         while trainer.step < trainer.total:
             trainer.advance(clock)
         eye = np.eye(5, dtype=np.float32)
-        return np.asarray(trainer.algorithm.values(trainer.learner.weights, eye))
+        return np.asarray(trainer.agent.algorithm.values(trainer.learner.weights, eye))
     finally:
         trainer.close()
 

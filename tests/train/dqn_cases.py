@@ -16,19 +16,19 @@ import numpy as np
 from loopless.envs.spaces import Box
 from loopless.nets.layers import as_vector
 from loopless.train.allo import run as allo_run
-from loopless.train.avatarl import algorithm as avatarl
+from loopless.train.avatarl import critic as avatarl_critic
 from loopless.train.dqn import algorithm as dqn
 from loopless.train.dqn import compiled as dqn_compiled
 from loopless.train.dqn import hosted as dqn_hosted
 from loopless.train.dqn import loop as dqn_loop
-from loopless.train.dqn.algorithm import Algorithm, Learner, build
+from loopless.train.dqn.algorithm import DQNAlgorithm, DQNLearner, build
 from loopless.train.dqn.config import DQN
 from loopless.train.dqn.loop import Loop
-from loopless.train.engine import compiled_mode
+from loopless.train.engine import run as engine_run
 from loopless.train.lm import run as lm_run
-from loopless.train.ppo import acting as ppo_acting
 from loopless.train.ppo import compiled as ppo_compiled
 from loopless.train.ppo import hosted as ppo_hosted
+from loopless.train.ppo import policy as ppo_policy
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 quick = functools.partial(jax.jit, compiler_options=QUICK)
@@ -44,8 +44,8 @@ class _Quick:
 
 
 COMPILING = (
-    allo_run, avatarl, compiled_mode, dqn_compiled, dqn_hosted, dqn_loop, lm_run, ppo_acting,
-    ppo_compiled, ppo_hosted,
+    allo_run, avatarl_critic, dqn_compiled, dqn_hosted, dqn_loop, engine_run, lm_run,
+    ppo_compiled, ppo_hosted, ppo_policy,
 )  # fmt: skip
 
 
@@ -89,30 +89,30 @@ OBS, ACTIONS = Box((3,)), 3
 
 def small(**options) -> DQN:
     config = DQN(**SMALL | options)
-    rows = max(config.train_every, config.rows)
+    rows = max(config.train_every, config.update_size)
     config = replace(config, buffer_size=max(rows, config.buffer_size), train_every=rows)
     assert not config.problems(), config.problems()
     return config
 
 
-def algorithm_of(config: DQN, dtype: str = "float32") -> Algorithm:
+def algorithm_of(config: DQN, dtype: str = "float32") -> DQNAlgorithm:
     """The functions of a config; in float64 all arithmetic is, but rows are stored in float32."""
     algorithm = build(config, OBS, ACTIONS)
     if dtype == "float32":
         return algorithm
-    net = dqn._network(config, OBS, ACTIONS, jax.random.key(0))
+    net = dqn.network(config, OBS, ACTIONS, jax.random.key(0))
     net = jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, net)
     return replace(algorithm, rebuild=as_vector(net)[1])
 
 
-def learner_of(algorithm: Algorithm, dtype: str = "float32", seed: int = 0) -> Learner:
+def learner_of(algorithm: DQNAlgorithm, dtype: str = "float32", seed: int = 0) -> DQNLearner:
     """A learner whose two networks differ."""
     rng = np.random.default_rng(seed)
     size = jax.eval_shape(algorithm.init, jax.random.key(0))[0].weights.size
     weights = jnp.asarray(rng.normal(size=size) / 2, dtype)
     target = jnp.asarray(rng.normal(size=size) / 2, dtype)
     zero = jnp.zeros((), jnp.int32)
-    return Learner(
+    return DQNLearner(
         weights,
         target if algorithm.config.target != "off" else weights[:0],
         algorithm.optimizer.init(weights),
@@ -137,7 +137,7 @@ def transitions(count: int, seed: int = 1, **changed) -> dict:
     return rows | changed
 
 
-def filled(algorithm: Algorithm, rows: dict | None = None):
+def filled(algorithm: DQNAlgorithm, rows: dict | None = None):
     """The algorithm's buffer, full, with priorities that differ."""
     if rows is None:
         return _filled(algorithm.replay)
@@ -159,7 +159,7 @@ def _fill(handle, rows):
     return replay
 
 
-def loop_of(algorithm: Algorithm) -> Loop:
+def loop_of(algorithm: DQNAlgorithm) -> Loop:
     with quick_programs():
         return Loop(algorithm)
 

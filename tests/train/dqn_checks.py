@@ -24,8 +24,9 @@ from scipy import stats
 
 from loopless.envs.compiled.tables import Chain
 from loopless.runs.progress.clock import Clock
+from loopless.train.dqn.compiled import CompiledDQN
 from loopless.train.dqn.config import DQN
-from loopless.train.dqn.hosted import Hosted
+from loopless.train.dqn.hosted import make
 
 
 def fused_is_the_loop(**options) -> None:
@@ -121,10 +122,10 @@ NATIVE = DQN(
 def only_experience_is_stored(config: DQN = NATIVE, change=lambda trainer: None) -> None:
     """Every row of the buffer obeys the laws of motion, and there are as many as real steps."""
     with quick_programs():
-        trainer, real = Hosted(config), 0
-    change(trainer)
+        trainer, real = make(config), 0
+    change(trainer.agent)
     try:
-        collect = trainer.envs.collect
+        collect = trainer.agent.envs.collect
 
         def counted(*args, **options):
             nonlocal real
@@ -132,10 +133,10 @@ def only_experience_is_stored(config: DQN = NATIVE, change=lambda trainer: None)
             real += int(block.valid.sum())
             return block
 
-        trainer.envs.collect = counted
+        trainer.agent.envs.collect = counted
         while trainer.step < trainer.total:
             trainer.advance(Clock())
-        ring, handle = trainer.carry[1], trainer.algorithm.replay
+        ring, handle = trainer.agent.replay, trainer.agent.algorithm.replay
         rows = {k: np.asarray(v) for k, v in handle.gather(ring, np.arange(int(ring.size))).items()}
     finally:
         trainer.close()
@@ -164,14 +165,14 @@ def moved(obs: np.ndarray, action: np.ndarray) -> np.ndarray:
 
 def each_env_throws_its_own_coin(exploration: str = "epsilon") -> None:
     """Two envs that see the same values choose independently of one another, by the right law."""
-    algorithm = algorithm_of(replace(small(), exploration=exploration))
+    program = CompiledDQN(algorithm_of(replace(small(), exploration=exploration)), None, None)
     values = jnp.array([[0.0, 1.0, 0.5]] * 2)
     level = {"epsilon": 0.5, "boltzmann": 0.7}[exploration]
 
     @quick
     def draw(key):
-        noise = algorithm.noise(key, (4000, 2))
-        step = lambda noise: algorithm.choose(values, noise, level)  # noqa: E731
+        noise = program.noise(key, (4000, 2))
+        step = lambda noise: program.choose(values, noise, level)  # noqa: E731
         return jax.lax.map(step, noise)
 
     actions = np.asarray(draw(jax.random.key(11)))

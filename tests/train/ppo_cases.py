@@ -9,9 +9,9 @@ import numpy as np
 
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete
 from loopless.nets.layers import rebuilder
-from loopless.train.engine.statistics import Statistics
+from loopless.train.engine.rollouts import Rollout, Statistics
 from loopless.train.ppo import algorithm as ppo
-from loopless.train.ppo.algorithm import Algorithm, Learner, Rollout, build
+from loopless.train.ppo.algorithm import PPOAlgorithm, PPOLearner, build
 from loopless.train.ppo.config import PPO
 
 OBS = Box((3,))
@@ -31,28 +31,30 @@ def small(**options) -> PPO:
     return config
 
 
-def algorithm_of(config: PPO, actions=CHOICE, dtype: str = "float64", max_steps=None) -> Algorithm:
+def algorithm_of(
+    config: PPO, actions=CHOICE, dtype: str = "float64", max_steps=None
+) -> PPOAlgorithm:
     algorithm = build(config, OBS, actions, max_steps)
     if dtype == "float32":
         return algorithm
 
     def wide():
-        net = ppo._network(config, OBS, algorithm.head, jax.random.key(0))
+        net = ppo.network(config, OBS, algorithm.head, jax.random.key(0))
         return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, net)
 
     return replace(algorithm, rebuild=rebuilder(wide))
 
 
-def learner_of(algorithm: Algorithm, dtype: str = "float64", seed: int = 0) -> Learner:
+def learner_of(algorithm: PPOAlgorithm, dtype: str = "float64", seed: int = 0) -> PPOLearner:
     """A learner whose weights are large enough to matter."""
     shapes = jax.eval_shape(algorithm.init, jax.random.key(0))
     rng = np.random.default_rng(seed)
     weights = jnp.asarray(rng.normal(size=shapes.weights.size) / 2, dtype)
     learner = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), shapes)
     if learner.obs is not None:
-        learner = learner._replace(obs=Statistics.none(algorithm.obs.shape))
+        learner = learner._replace(obs=Statistics.empty(algorithm.obs.shape))
     if learner.returns is not None:
-        learner = learner._replace(returns=Statistics.none())
+        learner = learner._replace(returns=Statistics.empty())
     return learner._replace(weights=weights, moments=algorithm.optimizer.init(weights))
 
 

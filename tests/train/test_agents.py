@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from loopless.train.engine.agents import each, for_all, placed
+from loopless.train.engine.agents import advance_agents, map_agents, place
 
 STATES, OWN, SHARED = np.arange(24.0).reshape(6, 4), np.arange(6.0), np.float64(10)
 
@@ -25,7 +25,7 @@ def expected(count):
     return np.stack([x for x, _ in found]), np.stack([told["sum"] for _, told in found])
 
 
-@pytest.mark.parametrize("spread", [for_all, each])
+@pytest.mark.parametrize("spread", [advance_agents, map_agents])
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
 def test_each_does_what_it_does_alone(spread, count):
     program = jax.jit(spread(step, (0, 0, None)))
@@ -36,37 +36,37 @@ def test_each_does_what_it_does_alone(spread, count):
 
 @pytest.mark.parametrize(("count", "devices"), [(1, 1), (2, 2), (3, 1), (4, 2)])
 def test_devices_have_the_same_number_of_agents_each(count, devices):
-    states, _ = jax.jit(for_all(step, (0, 0, None)))(STATES[:count], OWN[:count], SHARED)
+    states, _ = jax.jit(advance_agents(step, (0, 0, None)))(STATES[:count], OWN[:count], SHARED)
     assert len(states.sharding.device_set) == devices
     assert {shard.data.shape[0] for shard in states.addressable_shards} == {count // devices}
 
 
 @pytest.mark.parametrize(("axis", "rows"), [(0, 2), (None, 4)])
 def test_what_is_placed_is_not_moved_again(axis, rows):
-    own = placed(jnp.asarray(OWN[:4]), axis, 4)
+    own = place(jnp.asarray(OWN[:4]), axis, 4)
     assert [shard.data.shape[0] for shard in own.addressable_shards] == [rows, rows]
     states, keys = jnp.asarray(STATES[:4]), jnp.arange(4)
     function = lambda x, _, data: (x + jnp.sum(data), x)  # noqa: E731
-    program = jax.jit(for_all(function, (0, 0, axis))).lower(states, keys, own).compile()
+    program = jax.jit(advance_agents(function, (0, 0, axis))).lower(states, keys, own).compile()
     _, _, wanted = program.input_shardings[0]
     assert wanted.is_equivalent_to(own.sharding, 1)
 
 
 def test_a_state_is_given_up_and_at_most_one_is_copied():
     states = jnp.zeros((16, 10_000))
-    program = jax.jit(for_all(step, (0, None, None)), donate_argnums=0)
+    program = jax.jit(advance_agents(step, (0, None, None)), donate_argnums=0)
     one, here = 80_000, 16 // 2 * 80_000
     memory = program.lower(states, 1.0, 1.0).compile().memory_analysis()
     assert memory.alias_size_in_bytes >= here
     assert memory.temp_size_in_bytes < 3 * one  # it is worked on, too
-    copied = jax.jit(each(step, (0, None, None)), donate_argnums=0)
+    copied = jax.jit(map_agents(step, (0, None, None)), donate_argnums=0)
     memory = copied.lower(states, 1.0, 1.0).compile().memory_analysis()
     assert memory.temp_size_in_bytes >= here
 
 
 def test_an_accelerator_has_them_side_by_side(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    text = str(jax.make_jaxpr(for_all(lambda x: (x @ x, 0.0), (0,)))(jnp.ones((3, 4, 4))))
+    text = str(jax.make_jaxpr(advance_agents(lambda x: (x @ x, 0.0), (0,)))(jnp.ones((3, 4, 4))))
     assert "shard_map" not in text
     assert "scan" not in text
     assert "dot_general" in text

@@ -53,7 +53,7 @@ def test_a_config_file_trains_the_same_again(run, tmp_path):
         (["--gama", "0.9"], "unknown flag --gama. Did you mean --gamma?"),
         (["--mode", "fast"], "--mode is 'fast'"),
         (["--config", "none.toml"], "there is no file none.toml"),
-        (["--net", "conv"], "net=conv takes pictures"),
+        (["--net", "conv"], "net=conv needs images"),
         (["--buffer-size", "2000000000"], "GB is free"),
         (["--mode", "auto", "--env", "MountainCar-v0", "--seeds", "2"], "seeds is 2, which needs"),
         (["--mode", "auto", "--overlap", "--seeds", "2"], "overlap and vectorization are hosted"),

@@ -9,6 +9,7 @@ from dqn_cases import quick_programs
 from run_results import TINY, trainer_of
 
 from loopless.runs.progress.clock import Clock
+from loopless.train.engine.run import CompiledRun
 
 pytestmark = pytest.mark.usefixtures("remembered_programs")
 MODES = ("compiled", "hosted")
@@ -17,12 +18,11 @@ MODES = ("compiled", "hosted")
 def with_weights(trainer, weights):
     """Put another network into a trainer."""
     weights = jnp.asarray(weights, jnp.float32)
-    if hasattr(trainer.carry, "learner"):
-        learner = trainer.carry.learner._replace(weights=weights)
-        trainer.carry = trainer.carry._replace(learner=learner)
+    learner = trainer.learner._replace(weights=weights)
+    if isinstance(trainer, CompiledRun):
+        trainer.state = trainer.state._replace(learner=learner)
     else:
-        learner, replay = trainer.carry
-        trainer.carry = learner._replace(weights=weights), replay
+        trainer.agent.state = learner, trainer.agent.replay
     return trainer
 
 
@@ -45,9 +45,11 @@ def test_an_evaluation_is_without_exploration(mode, right, score):
 
 def stored(trainer):
     """The rows of the buffer, oldest first, [steps, envs, ...]."""
-    replay = getattr(trainer.carry, "replay", None)
-    ring = trainer.carry[1] if replay is None else replay
-    found = trainer.algorithm.replay.gather(ring, np.arange(int(ring.size)))
+    if isinstance(trainer, CompiledRun):
+        algorithm, ring = trainer.program.algorithm, trainer.state.replay
+    else:
+        algorithm, ring = trainer.agent.algorithm, trainer.agent.replay
+    found = algorithm.replay.gather(ring, np.arange(int(ring.size)))
     return {k: np.asarray(v).reshape(-1, 2, *np.shape(v)[1:]) for k, v in found.items()}
 
 

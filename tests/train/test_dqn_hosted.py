@@ -15,7 +15,7 @@ from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.failures import EnvFailed
 from loopless.runs.folder import RunFolder
 from loopless.runs.progress.clock import Clock
-from loopless.train.dqn.algorithm import cut
+from loopless.train.dqn.hosted import end_episodes
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer")
 
@@ -40,14 +40,14 @@ def test_overlap_acts_by_weights_one_event_old(tmp_path):
     """The last update of an event is not yet known to the actions of the next one."""
     trainer = trainer_of(replace(HOSTED, overlap=True, n_step=1, prioritized="off"))
     seen, learned = [], [np.asarray(trainer.learner.weights)]
-    collect = trainer._collect
+    collect = trainer.agent._collect
 
     def watched(*args):
-        seen.append(trainer.policy.weights.copy())
+        seen.append(trainer.agent.policy.weights.copy())
         return collect(*args)
 
-    trainer._collect = watched
-    trainer.schedule.chunk = 1
+    trainer.agent._collect = watched
+    trainer.chunks = trainer.chunks._replace(size=1)
     while trainer.step < trainer.total:
         trainer.advance(Clock())
         learned.append(np.asarray(trainer.learner.weights))
@@ -60,27 +60,26 @@ def test_overlap_acts_by_weights_one_event_old(tmp_path):
 def test_events_of_one_call_are_those_of_several(tmp_path):
     """What a call of three events makes of a block, three calls make of its thirds."""
     config = replace(HOSTED, overlap=True, overlap_events=3)
-    trainer = trainer_of(config)
+    agent = trainer_of(config).agent
     try:
-        trainer.schedule.silent = 0
-        whole, part = trainer.blocks[3][0], trainer.blocks[1][0]
-        block = trainer._collect(0, whole.block, Clock())
+        whole, part = agent.blocks[3][0], agent.blocks[1][0]
+        block = agent._collect(0, whole.block, Clock())
         whole.own["number"][...] = range(60, 63)
         whole.own["key"][...] = np.arange(6).reshape(3, 2)
-        carry = jax.tree.map(np.array, trainer.carry)
-        found, reports = trainer._calls[3, True](carry, whole.words)
-        expected, told = jax.tree.map(np.array, trainer.carry), []
+        state = jax.tree.map(np.array, agent.state)
+        found, reports = agent._calls[3, True](state, whole.words)
+        expected, told = jax.tree.map(np.array, agent.state), []
         for i in range(3):
-            cut = slice(i * trainer.steps, (i + 1) * trainer.steps)
+            cut = slice(i * agent.steps, (i + 1) * agent.steps)
             for name, rows in block.arrays().items():
                 more = name.startswith("all_")
                 getattr(part.block, name)[...] = rows[cut.start : cut.stop + more]
             for name, x in whole.own.items():
                 part.own[name][...] = x[i]
-            expected, report = trainer._calls[1, True](expected, part.words)
+            expected, report = agent._calls[1, True](expected, part.words)
             told.append(np.asarray(report))
     finally:
-        trainer.close()
+        agent.envs.close()
     assert_near(*(trees.flatten({"carry": x}) for x in (found, expected)), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(reports, told, rtol=1e-5, atol=1e-6)
 
@@ -131,7 +130,7 @@ def test_no_window_crosses_a_cut(prioritized, envs, written):
     rows.pop("next_action")
     replay = algorithm.replay.add(algorithm.replay.init(), rows)
     before = arrays_of(replay)
-    replay = quick(lambda replay: cut(algorithm, replay))(replay)
+    replay = quick(lambda replay: end_episodes(algorithm, replay))(replay)
     after = arrays_of(replay)
     packed = next(name for name in after if name.endswith(".packed"))
     assert all(np.array_equal(before[name], after[name]) for name in after if name != packed)
@@ -161,7 +160,7 @@ def test_without_the_cut_a_window_would_cross():
 def test_a_cut_of_an_empty_buffer_changes_nothing():
     algorithm = algorithm_of(small(n_step=3))
     empty = algorithm.replay.init()
-    after = cut(algorithm, empty)
+    after = end_episodes(algorithm, empty)
     for ours, theirs in zip(jax.tree.leaves(after), jax.tree.leaves(empty), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -171,7 +170,7 @@ def test_a_cut_of_an_empty_buffer_changes_nothing():
 
 def fail_at(trainer, event: int, error: Exception):
     """Raise it where the environments are stepped, in that event."""
-    collect = trainer.envs.collect
+    collect = trainer.agent.envs.collect
     calls = iter(range(10**9))
 
     def failing(*args, **options):
@@ -179,7 +178,7 @@ def fail_at(trainer, event: int, error: Exception):
             raise error
         return collect(*args, **options)
 
-    trainer.envs.collect = failing
+    trainer.agent.envs.collect = failing
 
 
 def failed_run(tmp_path, error):

@@ -9,23 +9,22 @@ import pytest
 
 from loopless.envs.compiled.autoreset import Autoreset
 from loopless.kernels.q_learning import q_loss
-from loopless.train.dqn.algorithm import Algorithm
+from loopless.train.dqn.algorithm import DQNAlgorithm
+from loopless.train.dqn.compiled import CompiledDQN
 
 
 def done_for_terminated(monkeypatch):
-    right = Algorithm._targets
+    right = DQNAlgorithm.targets
 
     def targets(self, weights, batch, next_q):
         ended = batch["terminated"] | batch["truncated"]
         return right(self, weights, {**batch, "terminated": ended}, next_q)
 
-    monkeypatch.setattr(Algorithm, "_targets", targets)
+    monkeypatch.setattr(DQNAlgorithm, "targets", targets)
 
 
 def gradient_through_the_target(monkeypatch):
-    def gradient(self, weights, rows):
-        batch, _ = rows
-
+    def gradient(self, weights, batch, next_q):
         def loss_of(weights):
             after = self.values(weights, batch["next_obs"]).max(-1)
             discounted = batch["reward"] + self.config.gamma * after
@@ -37,11 +36,11 @@ def gradient_through_the_target(monkeypatch):
 
         return jax.grad(loss_of, has_aux=True)(weights)
 
-    monkeypatch.setattr(Algorithm, "_gradient", gradient)
+    monkeypatch.setattr(DQNAlgorithm, "gradient", gradient)
 
 
 def mega_batch_for_sequential_updates(monkeypatch):
-    right = Algorithm.learn
+    right = DQNAlgorithm.learn
 
     def learn(self, *args):
         learner, replay, report = right(
@@ -50,14 +49,14 @@ def mega_batch_for_sequential_updates(monkeypatch):
         shape = (self.config.updates, 1)
         return learner, replay, jax.tree.map(lambda x: jnp.broadcast_to(x, shape), report)
 
-    monkeypatch.setattr(Algorithm, "learn", learn)
+    monkeypatch.setattr(DQNAlgorithm, "learn", learn)
 
 
 def online_network_for_the_target(monkeypatch):
     def values(self, learner, batch):
         return self.values(learner.weights, batch["next_obs"])
 
-    monkeypatch.setattr(Algorithm, "target_values", values)
+    monkeypatch.setattr(DQNAlgorithm, "target_values", values)
 
 
 def stale_priorities(monkeypatch):
@@ -74,7 +73,7 @@ def stale_priorities(monkeypatch):
         (learner, written), report = jax.lax.scan(draw, (learner, replay), keys)
         return learner, written, report
 
-    monkeypatch.setattr(Algorithm, "learn", learn)
+    monkeypatch.setattr(DQNAlgorithm, "learn", learn)
 
 
 def next_state_across_a_reset(monkeypatch):
@@ -88,13 +87,13 @@ def next_state_across_a_reset(monkeypatch):
 
 
 def one_coin_for_all_envs(monkeypatch):
-    right = Algorithm.noise
+    right = CompiledDQN.noise
 
     def noise(self, key, shape):
         one = right(self, key, (*shape[:-1], 1))
         return jax.tree.map(lambda x: jnp.repeat(x, shape[-1], len(shape) - 1), one)
 
-    monkeypatch.setattr(Algorithm, "noise", noise)
+    monkeypatch.setattr(CompiledDQN, "noise", noise)
 
 
 def weights_of_rows_forgotten(monkeypatch):
@@ -157,7 +156,7 @@ def test_only_experience_is_stored():
 
 
 def keep_fillers(trainer):
-    trainer.fillers = False
+    trainer.has_fillers = False
 
 
 def break_successors(trainer):

@@ -71,8 +71,8 @@ def test_nothing_is_compiled_after_the_first_chunks(trainer, caplog):
 
 
 def program_of(trainer):
-    chunk = trainer._chunk(*trainer.schedule.after(trainer.event))
-    return chunk.lower(trainer.carry, trainer.key, np.int32(trainer.event)).compile()
+    chunk = trainer.compiled(trainer.chunks.after(trainer.event), True)
+    return chunk.lower(trainer.state, trainer.key, np.int32(trainer.event)).compile()
 
 
 def test_a_chunk_does_not_call_back_into_python(trainer):
@@ -96,16 +96,16 @@ def on_a_device(array):
 
 
 def test_the_buffer_is_given_up_and_written_in_place(trainer):
-    held = sum(on_a_device(leaf).nbytes for leaf in jax.tree.leaves(trainer.carry.replay))
+    held = sum(on_a_device(leaf).nbytes for leaf in jax.tree.leaves(trainer.state.replay))
     memory = program_of(trainer).memory_analysis()
     assert memory.alias_size_in_bytes >= held
     assert memory.temp_size_in_bytes < held / 4
-    before = trainer.carry
+    before = trainer.state
     large = max(jax.tree.leaves(before.replay), key=lambda leaf: leaf.nbytes)
     place = on_a_device(large).unsafe_buffer_pointer()
     trainer.advance(Clock())
     assert large.is_deleted()
-    after = max(jax.tree.leaves(trainer.carry.replay), key=lambda leaf: leaf.nbytes)
+    after = max(jax.tree.leaves(trainer.state.replay), key=lambda leaf: leaf.nbytes)
     assert on_a_device(after).unsafe_buffer_pointer() == place
 
 
@@ -121,7 +121,7 @@ def hosted():
 
 def test_a_hosted_event_is_one_call_and_acting_is_none(hosted, tmp_path):
     """And one more in a chunk, which draws the keys of all its events."""
-    events, _ = hosted.schedule.after(hosted.event)
+    events = hosted.chunks.after(hosted.event)
     assert calls_of_programs(tmp_path, lambda: hosted.advance(Clock())) == events + 1
 
 
@@ -133,8 +133,8 @@ def test_nothing_is_compiled_after_the_first_chunks_of_a_hosted_run(hosted, capl
 
 
 def test_a_hosted_event_writes_the_buffer_in_place(hosted):
-    large = max(jax.tree.leaves(hosted.carry[1]), key=lambda leaf: leaf.nbytes)
+    large = max(jax.tree.leaves(hosted.agent.replay), key=lambda leaf: leaf.nbytes)
     place = large.unsafe_buffer_pointer()
     hosted.advance(Clock())
-    after = max(jax.tree.leaves(hosted.carry[1]), key=lambda leaf: leaf.nbytes)
+    after = max(jax.tree.leaves(hosted.agent.replay), key=lambda leaf: leaf.nbytes)
     assert after.unsafe_buffer_pointer() == place

@@ -20,7 +20,7 @@ from dqn_cases import (
     transitions,
 )
 
-from loopless.train.dqn.algorithm import Report
+from loopless.train.dqn.algorithm import DQNReport
 
 COUNTS = (1, 2, 4, 8, 32)
 TOLERANCES = {"float32": {"rtol": 1e-5, "atol": 1e-6}, "float64": {"rtol": 1e-12, "atol": 1e-12}}
@@ -71,7 +71,7 @@ def test_priorities_are_the_errors_before_each_step(mode):
     key = KEY if mode == "block" else jax.random.split(KEY, 1)[0]
     batch = algorithm.sample(replay, key, BETA, None)
     next_q = algorithm.target_values(learner, batch)
-    targets = algorithm._targets(learner.weights, batch, next_q)
+    targets = algorithm.targets(learner.weights, batch, next_q)
     q = algorithm.values(learner.weights, batch["obs"])
     errors = np.abs(q[np.arange(4), batch["action"]] - targets) + config.priority_epsilon
     _, after, _ = quick(algorithm.learn)(learner, replay, KEY, BETA)
@@ -96,7 +96,7 @@ def test_e28_repeats_make_distinct_steps_and_hoisted_targets_are_exact_with_a_ta
     update, thetas, targets = quick(algorithm.update), [], []
     for _ in range(8):
         now = algorithm.target_values(learner, batch)
-        targets.append(algorithm._targets(learner.weights, batch, now))
+        targets.append(algorithm.targets(learner.weights, batch, now))
         learner, _, _ = update(learner, batch, first)
         thetas.append(np.asarray(learner.weights))
     assert len({theta.tobytes() for theta in thetas}) == 8
@@ -115,7 +115,7 @@ def test_e29_the_mega_batch_is_another_algorithm_whose_gradient_is_the_mean_of_t
 
     @quick
     def gradient(batch):
-        return each._gradient(learner.weights, (batch, each.target_values(learner, batch)))[0]
+        return each.gradient(learner.weights, batch, each.target_values(learner, batch))[0]
 
     whole = gradient(one)
     parts = [gradient(jax.tree.map(lambda x, i=i: np.asarray(x)[i], batches)) for i in range(4)]
@@ -148,7 +148,7 @@ def test_no_gradient_flows_into_the_target_network_or_through_the_successor(vari
     def loss(target, next_obs):
         moved = {**batch, "next_obs": next_obs}
         next_q = algorithm.target_values(learner._replace(target=target), moved)
-        return algorithm._gradient(learner.weights, (moved, next_q))[1][0]
+        return algorithm.gradient(learner.weights, moved, next_q)[1][0]
 
     by_target, by_successor = jax.grad(loss, (0, 1))(learner.target, batch["next_obs"])
     assert not np.any(by_target)
@@ -250,7 +250,7 @@ def test_e34_sarsa_targets_are_those_of_the_action_that_was_taken():
     learner, replay = learner_of(algorithm), filled(algorithm)
     batch = algorithm.sample(replay, KEY, BETA, None)
     next_q = np.asarray(algorithm.target_values(learner, batch))
-    found = algorithm._targets(learner.weights, batch, jnp.asarray(next_q))
+    found = algorithm.targets(learner.weights, batch, jnp.asarray(next_q))
     for i in range(4):
         value = 0 if batch["terminated"][i] else next_q[i, batch["next_action"][i]]
         expected = float(batch["reward"][i]) + 0.9 * value
@@ -261,12 +261,12 @@ def test_a_report_is_of_the_batch_before_the_step():
     algorithm = algorithm_of(small())
     learner, replay = learner_of(algorithm), filled(algorithm)
     batch = jax.tree.map(lambda x: x[0], algorithm.sample(replay, KEY, BETA, 1))
-    targets = algorithm._targets(learner.weights, batch, algorithm.target_values(learner, batch))
+    targets = algorithm.targets(learner.weights, batch, algorithm.target_values(learner, batch))
     q = np.asarray(algorithm.values(learner.weights, batch["obs"]))[np.arange(4), batch["action"]]
     errors = q - np.asarray(targets)
     _, _, report = quick(algorithm.learn)(learner, replay, KEY, BETA)
-    assert Report._fields == ("loss", "td_error", "q_mean", "gradient_norm")
+    assert DQNReport._fields == ("loss", "td_error", "q_mean", "gradient_norm")
     expected = {"loss": (errors**2).mean(), "td_error": np.abs(errors).mean(), "q_mean": q.mean()}
     found = {name: float(getattr(report, name)[0, 0]) for name in expected}
     assert found == pytest.approx(expected, rel=1e-5)
-    assert set(arrays_of(report)) == {f".{name}" for name in Report._fields}
+    assert set(arrays_of(report)) == {f".{name}" for name in DQNReport._fields}

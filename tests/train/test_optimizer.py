@@ -9,7 +9,7 @@ from jax import export
 
 from loopless.arrays.xla_cpu.adam import NAME
 from loopless.train.engine import optimizer
-from loopless.train.engine.optimizer import Optimizer, shortened
+from loopless.train.engine.optimizer import Optimizer, clip_by_norm
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {"a": RNG.normal(size=(3, 2)), "b": RNG.normal(size=4)}
@@ -105,7 +105,7 @@ def one_core(monkeypatch):
     monkeypatch.setattr(optimizer, "threads", lambda: 1)
 
 
-SIZES = {"a": (300, 110), "b": (7,), "c": (1,)}  # more than LEAST together, one by one not
+SIZES = {"a": (300, 110), "b": (7,), "c": (1,)}  # more than NATIVE_SIZE together, one by one not
 
 
 def large(seed, dtype=jnp.float32, *more):
@@ -161,7 +161,7 @@ def test_in_one_pass_agents_have_numbers_of_their_own():
 
 @pytest.mark.usefixtures("one_core")
 def test_in_one_pass_nothing_is_copied_in_a_loop():
-    ours, size = Optimizer(), optimizer.LEAST + 3
+    ours, size = Optimizer(), optimizer.NATIVE_SIZE + 3
     first = jnp.ones(size, jnp.float32)
 
     def step(weights, moments, gradient, sound):
@@ -205,6 +205,6 @@ def test_programs_for_accelerators_are_of_jax_operations_alone():
 )  # fmt: skip
 def test_e32_a_gradient_is_shortened_only_if_it_is_longer(norm, most, scale):
     gradient = norm * jnp.array([0.6, -0.8])
-    found = shortened(gradient, jnp.linalg.norm(gradient), most)
+    found = clip_by_norm(gradient, jnp.linalg.norm(gradient), most)
     np.testing.assert_allclose(found, scale * gradient, rtol=1e-12)
     assert np.isfinite(found).all()

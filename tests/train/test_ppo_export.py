@@ -6,9 +6,8 @@ from dqn_cases import quick_programs
 from ppo_cases import CHOICE, CHOICES, NUMBERS, algorithm_of, learner_of, small
 
 from loopless.envs.spaces import Box
-from loopless.train.ppo import acting as ppo_acting
 from loopless.train.ppo.algorithm import build
-from loopless.train.ppo.export import described_policy
+from loopless.train.ppo.policy import describe_policy, make_policy
 
 
 def sigmoid(x):
@@ -92,7 +91,7 @@ def test_an_export_acts_like_the_policy_from_numpy_alone(kind):
     actions, options = KINDS[kind]
     algorithm = algorithm_of(small(**options), actions, "float32")
     learner, rng = learner_of(algorithm, "float32"), np.random.default_rng(3)
-    acting = {name: np.asarray(x) for name, x in learner.acting.items()}
+    acting = {name: np.asarray(x) for name, x in learner.acting().items()}
     if "obs_mean" in acting:
         acting |= {"obs_mean": rng.normal(size=3).astype(np.float32)}
         acting |= {"obs_variance": rng.random(3).astype(np.float32) + 0.1}
@@ -108,9 +107,9 @@ def test_an_export_of_convolutions_acts_like_the_policy():
 
 def check(algorithm, acting, observations):
     """A policy's greedy actions against the reader's, one observation after the other."""
-    reader = Reader(*described_policy(algorithm, acting))
+    reader = Reader(*describe_policy(algorithm, acting))
     with quick_programs():
-        policy = ppo_acting.policy_of(algorithm, acting, 0, greedy=True)
+        policy = make_policy(algorithm, acting, 0, greedy=True)
     ours = np.array([policy(obs[None])[0].copy() for obs in observations])
     theirs = np.array([reader(obs) for obs in observations])
     np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -13,8 +13,8 @@ from test_dqn_program import calls_of_programs
 from loopless.envs import HostedEnvs
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.progress.clock import Clock
-from loopless.train.ppo.algorithm import hosted_rollout
 from loopless.train.ppo.config import PPO
+from loopless.train.ppo.hosted import learn_rollout
 
 pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer")
 
@@ -37,7 +37,7 @@ KINDS = {
 
 def seen_by_the_learner(trainer):
     """The learner, the rollouts that it gets, and what came out."""
-    calls, learn = [], trainer._learn
+    calls, learn = [], trainer.agent._learn
 
     def spied(learner, acted, rollout, key, number):
         before = jax.tree.map(np.array, learner)
@@ -46,7 +46,7 @@ def seen_by_the_learner(trainer):
         calls.append((before, acted, rollout, jax.tree.map(np.array, learner)))
         return learner, report
 
-    trainer._learn = spied
+    trainer.agent._learn = spied
     return calls
 
 
@@ -81,7 +81,7 @@ def acted_with_older_weights(trainer, calls):
 
 def memory_is_emptied_at_ends(trainer, calls):
     """The memory that a window begins with is what its predecessor's rows leave behind."""
-    algorithm, ends = trainer.algorithm, 0
+    algorithm, ends = trainer.agent.algorithm, 0
     for (before, _, first, _), (_, _, second, _) in pairwise(calls):
         net = algorithm.rebuild(before.weights)
         memories = net.unroll(first.memory, first.all_obs[:-1], first.starts[:-1])[3]
@@ -102,7 +102,7 @@ def fillers_have_no_weight(trainer, calls):
     """What a filler says changes nothing that is learned."""
     fillers = sum(int((~rollout.valid).sum()) for _, _, rollout, _ in calls)
     assert fillers > 0
-    learn = quick(lambda *args: hosted_rollout(trainer.algorithm, *args))
+    learn = quick(lambda *args: learn_rollout(trainer.agent.algorithm, *args))
     number = next(i for i, call in enumerate(calls) if not call[2].valid.all())
     before, acted, rollout, after = calls[number]
     valid = rollout.valid
@@ -111,10 +111,10 @@ def fillers_have_no_weight(trainer, calls):
         action=np.where(valid, rollout.action, 0),
         terminated=np.where(valid, rollout.terminated, True),
     )
-    again, _ = learn(before, acted, rollout, trainer.key, np.int32(number))
+    again, _ = learn(before, acted, rollout, trainer.agent.key, np.int32(number))
     np.testing.assert_allclose(again.weights, after.weights, rtol=1e-5, atol=1e-7)
     wrong = rollout._replace(valid=np.ones_like(valid))
-    wrong, _ = learn(before, acted, wrong, trainer.key, np.int32(number))
+    wrong, _ = learn(before, acted, wrong, trainer.agent.key, np.int32(number))
     assert not np.allclose(wrong.weights, after.weights, rtol=1e-5, atol=1e-7)
 
 

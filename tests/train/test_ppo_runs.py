@@ -78,13 +78,13 @@ def test_statistics_are_saved_with_the_weights_and_play_by_them(whole):
     player = registry.trainer("ppo").player(TINY, acting)
     envs = type("Envs", (), {})()
     trainer = trainer_of(TINY)
-    world = trainer.run.world
+    world = trainer.program.world
     envs.obs_space, envs.action_space = world.obs_space, world.action_space
     envs.max_steps = world.max_steps
     policy = player.policy(envs)
     obs = np.eye(5, dtype=np.float32)
     scale = 1 / np.sqrt(acting["obs_variance"] + np.float32(1e-8))
-    net = trainer.algorithm.rebuild(acting["online"])
+    net = trainer.program.algorithm.rebuild(acting["online"])
     expected = net(np.clip((obs - acting["obs_mean"]) * scale, -10, 10))[0]
     np.testing.assert_allclose(policy.params(obs), expected, rtol=1e-4, atol=1e-5)
     assert not np.allclose(policy.params(obs), net(obs)[0], rtol=1e-2)
@@ -115,14 +115,14 @@ def test_a_chunk_is_one_call(trainer, tmp_path):
 def test_nothing_is_compiled_after_the_first_chunk_however_long_it_is(trainer, caplog):
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         trainer.advance(Clock())
-        trainer.schedule.chunk = 1
+        trainer.chunks = trainer.chunks._replace(size=1)
         trainer.advance(Clock())
         assert not [record for record in caplog.records if "ompil" in record.message]
 
 
 def test_a_chunk_does_not_call_back_into_python(trainer):
-    args = trainer.carry, trainer.key, np.int32(0), np.int32(2)
-    text = trainer.program.lower(*args).compile().as_text()
+    args = trainer.state, trainer.key, np.int32(0), np.int32(2)
+    text = jax.jit(trainer.program.chunk).lower(*args).compile().as_text()
     assert "while" in text
     for word in ("callback", "infeed", "outfeed", "send(", "recv(", "host_compute"):
         assert word not in text.lower(), word

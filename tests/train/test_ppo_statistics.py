@@ -6,14 +6,19 @@ import pytest
 from dqn_cases import quick
 from ppo_cases import ENVS, KEY, STEPS, algorithm_of, learner_of, rollout_of, small
 
-from loopless.train.engine.statistics import LARGEST, Statistics, normalized
+from loopless.train.engine.rollouts import (
+    LARGEST,
+    Statistics,
+    normalize_observations,
+    scale_rewards,
+)
 
 ROWS = np.random.default_rng(0).normal(3.0, 2.0, (5, 4, 3)).astype(np.float32)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 5])
 def test_windows_merge_to_the_statistics_of_all_rows(cut):
-    found = Statistics.none((3,)).merged(ROWS[:cut]).merged(ROWS[cut:])
+    found = Statistics.empty((3,)).merge(ROWS[:cut]).merge(ROWS[cut:])
     flat = ROWS.reshape(-1, 3).astype(np.float64)
     np.testing.assert_allclose(found.mean, flat.mean(0), rtol=1e-5)
     np.testing.assert_allclose(found.variance, flat.var(0), rtol=1e-5)
@@ -23,31 +28,33 @@ def test_windows_merge_to_the_statistics_of_all_rows(cut):
 def test_fillers_do_not_count():
     valid = np.random.default_rng(1).random((5, 4)) < 0.5
     dirty = np.where(valid[..., None], ROWS, np.nan)
-    found = Statistics.none((3,)).merged(dirty, jnp.asarray(valid))
+    found = Statistics.empty((3,)).merge(dirty, jnp.asarray(valid))
     np.testing.assert_allclose(found.mean, ROWS[valid].mean(0), rtol=1e-5)
     np.testing.assert_allclose(found.variance, ROWS[valid].var(0), rtol=1e-5)
 
 
 def test_nothing_seen_changes_nothing():
-    found = Statistics.none((3,)).merged(ROWS, jnp.zeros((5, 4), bool))
-    np.testing.assert_array_equal(normalized(ROWS, found.mean, found.scale), ROWS)
+    found = Statistics.empty((3,)).merge(ROWS, jnp.zeros((5, 4), bool))
+    np.testing.assert_array_equal(normalize_observations(ROWS, found.mean, found.variance), ROWS)
     assert np.abs(ROWS).max() < LARGEST
 
 
 def test_rewards_are_scaled_by_the_deviation_of_each_env_s_discounted_return():
     """The running return by a loop, over two windows, reset at starts."""
     config = small(normalize_rewards=True)
-    algorithm = algorithm_of(config, dtype="float32")
-    learner, running, seen = learner_of(algorithm, "float32"), np.zeros(ENVS), []
+    statistics, carried = Statistics.empty(), jnp.zeros(ENVS, jnp.float32)
+    scale, running, seen = quick(scale_rewards), np.zeros(ENVS), []
     for window in range(2):
         rollout = rollout_of(seed=window)
-        learner, scaled = quick(algorithm._scaled)(learner, rollout)
+        scaled, statistics, carried = scale(
+            statistics, carried, rollout.reward, rollout.starts[:-1], None, config.gamma
+        )
         for t in range(STEPS):
             for env in range(ENVS):
                 before = 0.0 if rollout.starts[t, env] else config.gamma * running[env]
                 running[env] = before + rollout.reward[t, env]
             seen.append(running.copy())
-        np.testing.assert_allclose(learner.running, running, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(carried, running, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(scaled, rollout.reward / np.std(seen), rtol=1e-5)
     assert not np.allclose(scaled, rollout.reward)
 
@@ -56,10 +63,10 @@ def test_observations_are_normalised_by_what_was_seen_before_the_rollout():
     algorithm = algorithm_of(small(normalize_obs=True), dtype="float32")
     learner, first, second = learner_of(algorithm, "float32"), rollout_of(), rollout_of(seed=2)
     learn = quick(algorithm.learn)
-    learner, _ = learn(learner, learner.acting, first, KEY, jnp.int32(0))
+    learner, _ = learn(learner, learner.acting(), first, KEY, jnp.int32(0))
     rows = first.all_obs[:-1].reshape(-1, 3)
     np.testing.assert_allclose(learner.obs.mean, rows.mean(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(learner.obs.variance, rows.var(0), rtol=1e-4)
-    _, thought = quick(algorithm.think)(learner, learner.acting, second)
+    _, thought = quick(algorithm.prepare)(learner, learner.acting(), second)
     expected = (second.all_obs[:-1] - rows.mean(0)) / rows.std(0)
     np.testing.assert_allclose(thought["obs"], expected, rtol=1e-3, atol=1e-4)

@@ -20,8 +20,10 @@ from ppo_cases import (
 )
 
 from loopless.kernels.policy_gradient import ppo_loss
+from loopless.train.engine import rollouts
+from loopless.train.engine.rollouts import shuffles
 from loopless.train.ppo import algorithm as ppo
-from loopless.train.ppo.algorithm import Algorithm, shuffles
+from loopless.train.ppo.algorithm import PPOAlgorithm
 
 KINDS = {
     "choices": {},
@@ -40,11 +42,11 @@ def both(actions=CHOICE, fillers=False, **options):
     algorithm = algorithm_of(config, actions)
     learner, rollout = learner_of(algorithm), rollout_of(actions, fillers=fillers)
     number = jnp.int32(0)
-    learned = quick(algorithm.learn)(learner, learner.acting, rollout, KEY, number)
+    learned = quick(algorithm.learn)(learner, learner.acting(), rollout, KEY, number)
     named = rollout._asdict()
     if rollout.valid is None:
         named["valid"] = np.ones(rollout.reward.shape, bool)
-    orders = np.asarray(shuffles(KEY, config.epochs, config.rows))
+    orders = np.asarray(shuffles(KEY, config.epochs, config.rollout_size))
     sizes = OBS.shape[0], config.hidden, algorithm.head.outputs, algorithm.head.own
     gaussian = actions is NUMBERS
     weights = np.asarray(learner.weights)
@@ -80,20 +82,17 @@ def test_the_made_up_rollout_meets_what_matters():
 
 
 def truncation_for_termination(monkeypatch):
-    right = Algorithm.think
+    right = PPOAlgorithm.prepare
 
-    def think(self, learner, acted, rollout):
+    def prepare(self, learner, acted, rollout):
         ended = rollout.terminated | rollout.truncated
         return right(self, learner, acted, rollout._replace(terminated=ended))
 
-    monkeypatch.setattr(Algorithm, "think", think)
+    monkeypatch.setattr(PPOAlgorithm, "prepare", prepare)
 
 
 def successor_across_a_reset(monkeypatch):
-    def values(self, net, acted, rollout, all_values, memories):
-        return all_values[1:]
-
-    monkeypatch.setattr(Algorithm, "_next_values", values)
+    monkeypatch.setattr(rollouts, "next_values", lambda rollout, all_values, *_: all_values[1:])
 
 
 def advantages_as_they_are(monkeypatch):
@@ -115,21 +114,21 @@ def entropy_with_the_wrong_sign(monkeypatch):
 
 
 def one_order_for_all_epochs(monkeypatch):
-    right = ppo.shuffles
+    right = rollouts.shuffles
 
     def same(key, count, size):
         return jnp.broadcast_to(right(key, count, size)[0], (count, size))
 
-    monkeypatch.setattr(ppo, "shuffles", same)
+    monkeypatch.setattr(rollouts, "shuffles", same)
 
 
 def fillers_as_experience(monkeypatch):
-    right = Algorithm.think
+    right = PPOAlgorithm.prepare
 
-    def think(self, learner, acted, rollout):
+    def prepare(self, learner, acted, rollout):
         return right(self, learner, acted, rollout._replace(valid=None))
 
-    monkeypatch.setattr(Algorithm, "think", think)
+    monkeypatch.setattr(PPOAlgorithm, "prepare", prepare)
 
 
 MUTANTS = {
@@ -155,7 +154,7 @@ def test_a_mutant_is_caught(mutant, monkeypatch):
 
 def learned(algorithm, rollout, learner=None, number=0):
     learner = learner_of(algorithm) if learner is None else learner
-    return quick(algorithm.learn)(learner, learner.acting, rollout, KEY, jnp.int32(number))
+    return quick(algorithm.learn)(learner, learner.acting(), rollout, KEY, jnp.int32(number))
 
 
 def test_more_cuts_than_expected_cost_a_pass_and_change_nothing():
@@ -212,7 +211,8 @@ def test_a_shuffle_is_a_permutation_and_all_are_as_likely():
 def test_schedules_are_lines_over_the_run():
     config = small(clip_end=0.0, entropy_end=0.0, learning_rate_end=0.002)
     algorithm = algorithm_of(config)
-    half = algorithm.numbers(5, np)
-    np.testing.assert_allclose(half, (0.1, 0.015, 0.006), rtol=1e-6)
-    np.testing.assert_allclose(algorithm.numbers(jnp.int32(5)), half, rtol=1e-6)
-    np.testing.assert_allclose(algorithm.numbers(0, np), (0.2, 0.03, 0.01), rtol=1e-6)
+    numbers = lambda *args: list(algorithm.coefficients(*args).values())  # noqa: E731
+    assert list(algorithm.coefficients(0)) == ["clip", "entropy_coefficient", "learning_rate"]
+    np.testing.assert_allclose(numbers(5, np), (0.1, 0.015, 0.006), rtol=1e-6)
+    np.testing.assert_allclose(numbers(jnp.int32(5)), numbers(5, np), rtol=1e-6)
+    np.testing.assert_allclose(numbers(0, np), (0.2, 0.03, 0.01), rtol=1e-6)

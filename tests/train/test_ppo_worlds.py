@@ -12,7 +12,9 @@ from ppo_cases import KEY, NUMBERS, algorithm_of, learner_of, rollout_of, small
 from loopless.envs import autoreset, make_compiled
 from loopless.envs.compiled.tables import Chain
 from loopless.nets import actor_critic, distributions, recurrent
-from loopless.train.ppo.algorithm import Algorithm, CompiledRun, build
+from loopless.train.engine.rollouts import cut_minibatches, flatten_steps
+from loopless.train.ppo.algorithm import PPOAlgorithm, build
+from loopless.train.ppo.compiled import CompiledPPO
 from loopless.train.ppo.config import PPO
 
 GAMMA = 0.9
@@ -32,8 +34,8 @@ def trained(env, config):
     assert not config.problems(), config.problems()
     world = autoreset(env, config.envs)
     algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
-    run = CompiledRun(algorithm, world)
-    key, rollouts = jax.random.key(config.seed), np.int32(config.steps // config.rows)
+    run = CompiledPPO(algorithm, world, world)
+    key, rollouts = jax.random.key(config.seed), np.int32(config.steps // config.rollout_size)
     chunk = quick(run.chunk)
     carry, _ = chunk(quick(run.init)(key), key, np.int32(0), rollouts)
     _, (late, _) = chunk(carry, key, rollouts, np.int32(4))
@@ -53,13 +55,13 @@ def test_a_time_limit_is_no_end():
 
 
 def test_truncation_taken_for_termination_is_caught(monkeypatch):
-    right = Algorithm.think
+    right = PPOAlgorithm.prepare
 
-    def think(self, learner, acted, rollout):
+    def prepare(self, learner, acted, rollout):
         ended = rollout.terminated | rollout.truncated
         return right(self, learner, acted, rollout._replace(terminated=ended))
 
-    monkeypatch.setattr(Algorithm, "think", think)
+    monkeypatch.setattr(PPOAlgorithm, "prepare", prepare)
     with pytest.raises(AssertionError):
         a_time_limit_is_no_end()
 
@@ -80,7 +82,7 @@ def test_illegal_actions_are_never_taken():
     config = PPO(hidden=(8,), envs=4, horizon=32, steps=128)
     world = autoreset(env, 4)
     algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
-    run = CompiledRun(algorithm, world)
+    run = CompiledPPO(algorithm, world, world)
 
     @quick
     def collect(key):
@@ -118,7 +120,7 @@ def sequences_are_thought_over_in_order():
     rollout = rollout_of(memory=jnp.asarray(start))
     after = memories(algorithm, learner, rollout)
     net = algorithm.rebuild(learner.weights)
-    _, rows = quick(algorithm.think)(learner, learner.acting, rollout)
+    _, rows = quick(algorithm.prepare)(learner, learner.acting(), rollout)
     config = algorithm.config
     for t in range(6):
         before = start if t == 0 else after[t - 1]
@@ -150,13 +152,17 @@ def test_a_window_goes_on_where_the_last_one_ended():
         config = PPO(core="lstm", core_width=4, hidden=(4,), envs=2, horizon=horizon, minibatches=1)
         world = autoreset(env, 2)
         algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
-        carry, found, key = quick(CompiledRun(algorithm, world).init)(KEY), [], jax.random.key(1)
+        carry, found, key = (
+            quick(CompiledPPO(algorithm, world, world).init)(KEY),
+            [],
+            jax.random.key(1),
+        )
         noise = np.asarray(algorithm.head.noise(key, (12, 2)))
 
         @quick
         def collect(noise, number, carry):
             own = replace(algorithm, head=_Fixed(algorithm.head, noise))
-            carry, rollout, _ = CompiledRun(own, world).collect(KEY, number, key, carry)
+            carry, rollout, _ = CompiledPPO(own, world, world).collect(KEY, number, key, carry)
             return carry, rollout
 
         for window in range(windows):
@@ -190,9 +196,9 @@ def test_minibatches_of_sequences_are_whole_columns():
     algorithm = algorithm_of(small(**SEQUENCES))
     rollout = rollout_of(memory=jnp.arange(16.0).reshape(4, 4))
     learner = learner_of(algorithm)
-    _, rows = quick(algorithm.think)(learner, learner.acting, rollout)
-    units = algorithm._units(rows, rollout.memory)
-    parts = algorithm._minibatches(units, jnp.array([2, 0, 3, 1]))
+    _, rows = quick(algorithm.prepare)(learner, learner.acting(), rollout)
+    units = flatten_steps(rows, rollout.memory)
+    parts = cut_minibatches(units, jnp.array([2, 0, 3, 1]), 2)
     assert parts["obs"].shape == (2, 6, 2, 3)
     np.testing.assert_array_equal(parts["obs"][0, :, 0], rollout.all_obs[:-1, 2])
     np.testing.assert_array_equal(parts["obs"][1, :, 1], rollout.all_obs[:-1, 1])
@@ -208,7 +214,7 @@ def the_old_log_probability_is_that_of_the_action():
     algorithm = algorithm_of(small(squash=True), NUMBERS)
     learner, rollout = learner_of(algorithm), rollout_of(NUMBERS)
     u = np.asarray(rollout.action, np.float64)
-    _, rows = quick(algorithm.think)(learner, learner.acting, rollout._replace(action=u))
+    _, rows = quick(algorithm.prepare)(learner, learner.acting(), rollout._replace(action=u))
     net = algorithm.rebuild(learner.weights)
     mean, log_std, _ = (np.asarray(x) for x in net(rollout.all_obs[:-1]))
     normal = -0.5 * ((u - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)

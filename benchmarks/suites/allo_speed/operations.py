@@ -45,15 +45,18 @@ def of_ours(case: Learning, **changes: Any) -> float:
     import jax.numpy as jnp
 
     from loopless.arrays.xla_cpu import product as jax_product
-    from loopless.train.allo.algorithm import Drawn
+    from loopless.train.allo.data import Batch
     from loopless.train.engine import optimizer
     from suites.allo_speed.ours import started
 
     run = started(case, **changes)
     learner = run.algorithm.init(jax.random.key(0), jnp.float32(0.5))
-    drawn = Drawn(*map(jnp.asarray, case.stream[0]))
+    drawn = Batch(*map(jnp.asarray, case.stream[0]))
     step = jax.jit(run.algorithm.update)
-    with patch.object(jax_product, "LEAST", math.inf), patch.object(optimizer, "LEAST", math.inf):
+    with (
+        patch.object(jax_product, "LEAST", math.inf),
+        patch.object(optimizer, "NATIVE_SIZE", math.inf),
+    ):
         lowered = step.lower(learner, run.table, drawn, jnp.int32(0))
     return _counted(lowered)
 

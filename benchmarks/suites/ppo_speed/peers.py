@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from loopless.bench.contender import Call, Contender
-from loopless.bench.libraries import warnings_of_peers_ignored
+from loopless.bench.contest import Call, Contender
+from loopless.bench.machine import warnings_of_peers_ignored
 from suites.dqn_speed.peers import sliced
 from suites.dqn_speed.settings import PPOTraining
 from suites.q_learning.peers import BASELINES, SBX
@@ -20,7 +20,7 @@ def options(case: PPOTraining) -> dict[str, Any]:
     return {
         "learning_rate": config.learning_rate,
         "n_steps": config.horizon,
-        "batch_size": config.rows // config.minibatches,
+        "batch_size": config.rollout_size // config.minibatches,
         "n_epochs": config.epochs,
         "gamma": config.gamma,
         "gae_lambda": config.gae_lambda,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender, Verdict
+from loopless.bench.contest import Call, Contender, Verdict
 from suites.dqn_speed.settings import PPOTraining
 
 WHOLE, RETURNS, FORWARD, GRADIENT = "whole", "returns", "forward", "forward and backward"
@@ -56,21 +56,22 @@ def _thought_over(case: Pieces) -> tuple:
     import jax
 
     from loopless.envs import autoreset, make_compiled
-    from loopless.train.ppo.algorithm import CompiledRun, build
+    from loopless.train.ppo.algorithm import build
+    from loopless.train.ppo.compiled import CompiledPPO
 
     config = case.training.config()
     world = autoreset(make_compiled(config.env), config.envs)
     algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
-    run, key = CompiledRun(algorithm, world), jax.random.key(0)
+    run, key = CompiledPPO(algorithm, world, world), jax.random.key(0)
     carry = jax.jit(run.init)(key)
     _, rollout, _ = jax.jit(run.collect)(key, np.int32(0), key, carry)
-    _, rows = jax.jit(algorithm.think)(carry.learner, carry.learner.acting, rollout)
+    _, rows = jax.jit(algorithm.prepare)(carry.learner, carry.learner.acting(), rollout)
     return algorithm, carry.learner, rollout, rows, key
 
 
 def _whole(algorithm: Any, learner: Any, rollout: Any, rows: Any, key: Any) -> tuple:
     def updates(learner, rollout):
-        return algorithm.learn(learner, learner.acting, rollout, key, 0)[0].weights
+        return algorithm.learn(learner, learner.acting(), rollout, key, 0)[0].weights
 
     return updates, (learner, rollout)
 
@@ -91,15 +92,16 @@ def _passes(
     import jax.numpy as jnp
     from jax import lax
 
-    from loopless.train.ppo.algorithm import shuffles
+    from loopless.train.engine.rollouts import cut_minibatches, flatten_steps, shuffles
 
-    config, numbers = algorithm.config, algorithm.numbers(0)
-    units = algorithm._units(rows, rollout.memory)
-    cut = [algorithm._minibatches(units, x) for x in shuffles(key, config.epochs, config.rows)]
+    config, numbers = algorithm.config, algorithm.coefficients(0)
+    units = flatten_steps(rows, rollout.memory)
+    orders = shuffles(key, config.epochs, config.rollout_size)
+    cut = [cut_minibatches(units, order, config.minibatches) for order in orders]
     minibatches = jax.tree.map(lambda *parts: jnp.concatenate(parts), *cut)
 
     def loss(weights, rows):
-        return algorithm._loss(weights, rows, numbers)[0]
+        return algorithm.loss(weights, rows, numbers)[0]
 
     function = jax.grad(loss) if backward else loss
 

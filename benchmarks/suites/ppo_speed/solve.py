@@ -26,10 +26,13 @@ def compiled_s(seed: int, **changes: Any) -> float:
     """
     from loopless.runs.checkpoint import Checkpoint
     from loopless.runs.progress.clock import Clock
+    from loopless.train import ppo
     from loopless.train.ppo.config import PPO
-    from loopless.train.ppo.trainer import make
 
-    run, clock = make(PPO(mode="compiled", seed=seed, eval_episodes=EPISODES, **changes)), Clock()
+    run, clock = (
+        ppo.make(PPO(mode="compiled", seed=seed, eval_episodes=EPISODES, **changes)),
+        Clock(),
+    )
     arrays = {name: np.array(x) for name, x in run.arrays().items()}
     run.advance(clock)
     run.evaluate()

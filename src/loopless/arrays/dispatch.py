@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from loopless.arrays.library import NUMPY, Library
+
 Function = TypeVar("Function", bound=Callable)
 
 _PASSED = frozenset({float, int, str, bool, type(None)})
@@ -69,6 +71,19 @@ def arrays(torch, fields) -> list | None:
         return [_view(torch, x, False) for x in fields]
     except _StayTensor:
         return None
+
+
+def on_host(library: Library, *fields) -> list | None:
+    """Return the arrays as NumPy arrays on their own memory, or None where nobody may look at them.
+
+    Numbers and None are returned as they are. PyTorch tensors are seen on the CPU, gradients aside,
+    outside of traces and transforms; JAX arrays never.
+    """
+    if library is NUMPY:
+        return list(fields)
+    if library.name != "torch" or is_watched(library.xp):
+        return None
+    return arrays(library.xp, fields)
 
 
 class _StayTensor(Exception):

@@ -1,10 +1,13 @@
-"""Rows of logits on the CPU, compiled by Numba: each is read from memory once a pass.
+"""Rows of logits on the CPU, compiled by Numba.
 
-What there is to know of a row (its largest entries, its log-sum-exp, its entropy) takes several
-passes, and a row of 50,000 tokens fits into the cache where the array does not. A row is told by
-where it starts in flat memory, so that slices of a larger array are not copied.
+What a loss needs of a row (its largest entries, its log-sum-exp, its entropy) takes several passes.
+A long row is surveyed alone: 50,000 tokens fit into the cache where the whole array does not. A row
+of some dozens of tokens is too short for vector instructions, and each of its largest entries costs
+a mispredicted branch; so short rows are surveyed side by side, one row in each lane, and one token
+of all of them at a time, without branches. A row is given by where it starts in flat memory, so
+that slices of a larger array are not copied.
 
-Imported on the first call only, by `arrays.vocabulary`. Tests: `tests/arrays/test_vocabulary.py`.
+Imported on the first call only, by `arrays.logits.numpy` and `kernels.avatarl.compiled`.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -18,15 +21,168 @@ from numba.extending import register_jitable
 from loopless.compiled.jit import jit
 from loopless.compiled.math import exp, log, lowest
 
-LANES = 64  # stripes side by side in a tile, so that maxima of blocks are elementwise
-TILE = LANES * LANES
-BLOCKED = 1024  # tokens from which on blocks are searched; below, one look at each is cheaper
+SHORT = 256  # tokens at most of rows that are surveyed side by side
+LANES = 128  # rows side by side
+WIDTH = LANES + 16  # of a tile in memory: a power of two would crowd into a few sets of the cache
+STRIPE = 64  # neighbors in a long row, each the next element of another block
+TILE = STRIPE * STRIPE  # tokens of a tile: 64 blocks of 64 tokens each
 PART = 1024  # addends of a float32 sum, before it goes on in float64
+
+
+@jit()
+def survey(memory, starts, count, rate, floor, counted, top, peaks, log_totals, entropies, means):
+    """Write of each row of `count` logits its top tokens, peak, log Σ e^((x − peak)·rate), entropy
+    and mean h.
+
+    The entropy is −Σ π log(π + floor); h is what `slopes` says. Rows that are not counted are not
+    read, and come out 0. Rows that are no distribution (NaN, +inf, or nothing above −inf) come out
+    NaN. Returns the first of those, or −1.
+    """
+    if count <= SHORT:
+        _survey_short(memory, starts, count, rate, counted, top, peaks, log_totals, entropies)
+    else:
+        _survey_long(memory, starts, count, rate, counted, top, peaks, log_totals, entropies)
+    unsound = -1
+    for i in range(starts.size):
+        if counted is not None and not counted[i]:
+            for j in range(top.shape[0]):
+                top[j, i] = 0
+            peaks[i], log_totals[i], entropies[i], means[i] = 0, 0, 0, 0
+        elif not (-np.inf < peaks[i] < np.inf and log_totals[i] == log_totals[i]):
+            peaks[i], log_totals[i], entropies[i], means[i] = np.nan, np.nan, np.nan, np.nan
+            unsound = i if unsound < 0 else unsound
+        elif floor > 0:
+            row = memory[starts[i] : starts[i] + count]
+            moment, share = _floored_sums(row, peaks[i], rate, log_totals[i], floor)
+            entropies[i] = -moment
+            means[i] = moment + share
+        else:
+            means[i] = -entropies[i]
+    return unsound
+
+
+# Short rows
+
+
+@jit()
+def _survey_short(memory, starts, count, rate, counted, top, peaks, log_totals, entropies):
+    k, dtype = top.shape[0], memory.dtype
+    tile = np.zeros((count, WIDTH), dtype)
+    best, tokens = np.empty(LANES, dtype), np.empty(LANES, np.int32)
+    totals, moments = np.empty(LANES, dtype), np.empty(LANES, dtype)
+    for first in range(0, starts.size, LANES):
+        rows = min(LANES, starts.size - first)
+        for lane in range(rows):
+            if counted is None or counted[first + lane]:
+                start = starts[first + lane]
+                for j in range(count):
+                    tile[j, lane] = memory[start + j]
+        lanes = (rows + 15) // 16 * 16  # whole vectors, but no more than there are rows for
+        for j in range(k):
+            _first_of_columns(tile, lanes, best, tokens)
+            if j == 0:
+                _sums_of_columns(tile, lanes, best, rate, totals, moments)
+                for lane in range(rows):
+                    i = first + lane
+                    peaks[i], log_totals[i] = best[lane], log(totals[lane])
+                    entropies[i] = log_totals[i] - moments[lane] / totals[lane]
+            for lane in range(rows):
+                top[j, first + lane] = tokens[lane]
+                tile[tokens[lane], lane] = np.nan  # NaN is never the largest again
+
+
+@jit()
+def _first_of_columns(tile, lanes, best, tokens):
+    """The largest entry of each column that is not NaN, and its token; of equals the first."""
+    count = tile.shape[0]
+    for lane in range(lanes):
+        best[lane], tokens[lane] = -np.inf, -1
+    for token in range(0, count - 1, 2):  # in pairs, which halves the stores
+        row, following = tile[token], tile[token + 1]
+        place, next_place = np.int32(token), np.int32(token + 1)
+        for lane in range(lanes):
+            x, y, largest = row[lane], following[lane], best[lane]
+            x_is_larger = x > largest
+            largest = x if x_is_larger else largest
+            held = place if x_is_larger else tokens[lane]
+            y_is_larger = y > largest
+            best[lane] = y if y_is_larger else largest
+            tokens[lane] = next_place if y_is_larger else held
+    if count % 2:
+        row, place = tile[count - 1], np.int32(count - 1)
+        for lane in range(lanes):
+            is_larger = row[lane] > best[lane]
+            best[lane] = row[lane] if is_larger else best[lane]
+            tokens[lane] = place if is_larger else tokens[lane]
+    for lane in range(lanes):
+        if tokens[lane] < 0:  # nothing above −inf is left: take the first −inf
+            token = 0
+            while token < count - 1 and tile[token, lane] != -np.inf:
+                token += 1
+            tokens[lane] = token
+
+
+@jit()
+def _sums_of_columns(tile, lanes, peaks, rate, totals, moments):
+    """Σ e^d and Σ d·e^d of d = (x − peak)·rate, of each column."""
+    least = lowest(rate)
+    for lane in range(lanes):
+        totals[lane], moments[lane] = 0, 0
+    for token in range(tile.shape[0]):
+        row = tile[token]
+        for lane in range(lanes):
+            d = (row[lane] - peaks[lane]) * rate
+            e = exp(d)
+            totals[lane] += e
+            moments[lane] += e * (least if d < least else d)  # 0 times minus infinity is not 0
+
+
+# Long rows
+
+
+@jit()
+def _survey_long(memory, starts, count, rate, counted, top, peaks, log_totals, entropies):
+    k = top.shape[0]
+    values, tokens = np.empty(max(k, 1), memory.dtype), np.empty(max(k, 1), np.int64)
+    maxima = np.empty((count + TILE - 1) // TILE * STRIPE, memory.dtype)
+    for i in range(starts.size):
+        if counted is None or counted[i]:
+            row = memory[starts[i] : starts[i] + count]
+            _top(row, values, tokens, maxima)
+            for j in range(k):
+                top[j, i] = tokens[j]
+            total, moment = _sums(row, values[0], rate)
+            peaks[i], log_totals[i] = values[0], math.log(total)
+            entropies[i] = math.log(total) - moment / total
+
+
+@register_jitable
+def _top(row, values, tokens, maxima):
+    """The tokens of the largest values, in order; of equals the first stands first.
+
+    The k largest are in the blocks whose maximum is among the k largest maxima; where maxima are
+    equal, in any block of that maximum.
+    """
+    k, count, held = values.size, row.size, 0
+    _maxima_of_blocks(row, maxima)
+    for block in range(maxima.size):
+        x = maxima[block]
+        if held < k or x > values[k - 1]:
+            held = _insert(values, tokens, held, x, block)
+    least = values[k - 1] if held == k else -np.inf
+    held = 0
+    for block in range(maxima.size):
+        if maxima[block] >= least:
+            first = block // STRIPE * TILE + block % STRIPE
+            for token in range(first, min(first - block % STRIPE + TILE, count), STRIPE):
+                x = row[token]
+                if held < k or x > values[k - 1] or (x == values[k - 1] and token < tokens[k - 1]):
+                    held = _insert(values, tokens, held, x, token)
 
 
 @register_jitable
 def _insert(values, tokens, held, x, token):
-    """x among the `held` largest, in order; of equal values the lower token stands first."""
+    """Put x among the `held` largest, in order; of equal values the lower token stands first."""
     k = values.size
     place = held if held < k else k - 1
     while place > 0:
@@ -43,57 +199,20 @@ def _insert(values, tokens, held, x, token):
 
 @register_jitable
 def _maxima_of_blocks(row, maxima):
-    """The maximum of every block: lane l of tile t holds tokens t·4096 + i·64 + l."""
+    """The maximum of every block: block l of tile t holds the tokens t·4096 + i·64 + l."""
     count = row.size
     for tile in range((count + TILE - 1) // TILE):
-        lanes = maxima[tile * LANES : (tile + 1) * LANES]
-        lanes[:] = -np.inf
+        blocks = maxima[tile * STRIPE : (tile + 1) * STRIPE]
+        blocks[:] = -np.inf
         part = row[tile * TILE : min((tile + 1) * TILE, count)]
-        stripes = part.size // LANES
+        stripes = part.size // STRIPE
         for i in range(stripes):
-            stripe = part[i * LANES : (i + 1) * LANES]
-            for lane in range(LANES):
-                lanes[lane] = stripe[lane] if stripe[lane] > lanes[lane] else lanes[lane]
-        rest = part[stripes * LANES :]
-        for lane in range(rest.size):
-            lanes[lane] = rest[lane] if rest[lane] > lanes[lane] else lanes[lane]
-
-
-@register_jitable
-def _top(row, values, tokens, maxima):
-    """The tokens of the largest values, in order.
-
-    The k largest are in the blocks whose maximum is among the k largest maxima; where maxima are
-    equal, in any block of that maximum.
-    """
-    k, count, held = values.size, row.size, 0
-    if count < BLOCKED:
-        for token in range(count):  # in order, so that of equals the first stands first
-            x = row[token]
-            if held < k or x > values[k - 1]:
-                place = held if held < k else k - 1
-                held += held < k
-                while place > 0 and values[place - 1] < x:
-                    values[place] = values[place - 1]
-                    tokens[place] = tokens[place - 1]
-                    place -= 1
-                values[place], tokens[place] = x, token
-        return
-    _maxima_of_blocks(row, maxima)
-    blocks = (count + TILE - 1) // TILE * LANES
-    for block in range(blocks):
-        x = maxima[block]
-        if held < k or x > values[k - 1]:
-            held = _insert(values, tokens, held, x, block)
-    least = values[k - 1] if held == k else -np.inf
-    held = 0
-    for block in range(blocks):
-        if maxima[block] >= least:
-            first = block // LANES * TILE + block % LANES
-            for token in range(first, min(first - block % LANES + TILE, count), LANES):
-                x = row[token]
-                if held < k or x > values[k - 1] or (x == values[k - 1] and token < tokens[k - 1]):
-                    held = _insert(values, tokens, held, x, token)
+            stripe = part[i * STRIPE : (i + 1) * STRIPE]
+            for j in range(STRIPE):
+                blocks[j] = stripe[j] if stripe[j] > blocks[j] else blocks[j]
+        rest = part[stripes * STRIPE :]
+        for j in range(rest.size):
+            blocks[j] = rest[j] if rest[j] > blocks[j] else blocks[j]
 
 
 @jit(reassociate=True)
@@ -115,7 +234,7 @@ def _sums(row, largest, rate):
 
 
 @jit(reassociate=True)
-def floored_sums(row, largest, rate, log_total, floor):
+def _floored_sums(row, largest, rate, log_total, floor):
     """Σ π log(π + floor) and Σ π²/(π + floor)."""
     total, share = 0.0, 0.0
     for j in range(row.size):
@@ -126,37 +245,7 @@ def floored_sums(row, largest, rate, log_total, floor):
     return total, share
 
 
-@jit()
-def survey(memory, starts, count, rate, floor, counted, top, peaks, log_totals, entropies, means):
-    """Of each row: its top k tokens, largest entry, log Σ e^((x − largest)·rate), entropy, mean h.
-
-    The entropy is −Σ π log(π + floor); h is what `slopes` says. Rows that are not counted are not
-    read. Returns the first row that is no distribution (NaN, +inf, or nothing above −inf), or −1.
-    """
-    k = top.shape[1]
-    values, tokens = np.empty(max(k, 1), memory.dtype), np.empty(max(k, 1), np.int64)
-    maxima = np.empty((count + TILE - 1) // TILE * LANES, memory.dtype)
-    for i in range(starts.size):
-        if counted is not None and not counted[i]:
-            top[i] = 0
-            peaks[i], log_totals[i], entropies[i], means[i] = 0, 0, 0, 0
-            continue
-        row = memory[starts[i] : starts[i] + count]
-        _top(row, values, tokens, maxima)
-        for j in range(k):
-            top[i, j] = tokens[j]
-        peaks[i] = values[0]
-        total, moment = _sums(row, values[0], rate)
-        if not (-np.inf < values[0] < np.inf and total == total):
-            return i
-        log_totals[i] = math.log(total)
-        entropies[i] = math.log(total) - moment / total
-        means[i] = -entropies[i]
-        if floor > 0:
-            moment, share = floored_sums(row, values[0], rate, log_totals[i], floor)
-            entropies[i] = -moment
-            means[i] = moment + share
-    return -1
+# Derivatives of both
 
 
 @jit()
@@ -187,8 +276,8 @@ def slopes(
                 log_pi = (row[j] - peak) * rate - log_total
                 h = least if log_pi < least else log_pi
                 gradient[j] = exp(log_pi) * (alpha + beta * h)
-        for j in range(tokens.shape[1]):
-            gradient[tokens[i, j]] -= less[i, j]
+        for j in range(tokens.shape[0]):
+            gradient[tokens[j, i]] -= less[j, i]
 
 
 @jit()

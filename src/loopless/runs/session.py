@@ -14,8 +14,7 @@ import numpy as np
 
 from loopless.envs import EnvError
 from loopless.process import resident_bytes
-from loopless.runs.background import BackgroundSaver
-from loopless.runs.checkpoint import Checkpoint, Checkpoints
+from loopless.runs.checkpoint import BackgroundSaver, Checkpoint, Checkpoints
 from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, writing
 from loopless.runs.folder import RunFolder
@@ -87,15 +86,16 @@ def train(
         return session.end()
 
 
+def _fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a resumed run must have in common with its checkpoint."""
+    return {name: value for name, value in settings.items() if name not in MAY_CHANGE}
+
+
 class _Session:
     def __init__(self, trainer: Trainer, run: RunFolder, config: Any) -> None:
         self.trainer, self.run, self.config = trainer, run, config
         self.best, self.last, self.chunks = -np.inf, dict[str, Any](), 0
-        self.settings = {
-            name: value
-            for name, value in tomllib.loads(configs.to_toml(config)).items()
-            if name not in MAY_CHANGE
-        }
+        self.settings = _fixed(tomllib.loads(configs.to_toml(config)))
         self.open = ExitStack()
 
     def __enter__(self) -> None:
@@ -136,7 +136,8 @@ class _Session:
             self.snapshot()
 
     def refuse_another_config(self, found: Checkpoint) -> None:
-        before, now = found.numbers.get("config", self.settings), self.settings
+        before = found.numbers.get("config", self.settings)
+        before, now = _fixed(configs.complete(type(self.config), before)), self.settings
         changed = [
             f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
             for name in {**before, **now}

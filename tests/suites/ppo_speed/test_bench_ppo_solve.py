@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopless.train.ppo import trainer as ppo_trainer
+from loopless.train import ppo
 from suites.ppo_speed import solve
 
 
@@ -36,7 +36,7 @@ class Run:
 @pytest.fixture
 def made(monkeypatch):
     runs = []
-    monkeypatch.setattr(ppo_trainer, "make", lambda config: runs.append(Run(config)) or runs[-1])
+    monkeypatch.setattr(ppo, "make", lambda config: runs.append(Run(config)) or runs[-1])
     return runs
 
 

@@ -1,9 +1,9 @@
 """Rows of logits on JAX arrays, in chunks of rows, and their derivative as a rule of reverse mode.
 
 The chunks are steps of one sequential loop, so that a chunk's rows are still in the cache when
-they are read again. The last chunk is moved back to end with the last row: what overlaps is
+they are read again. The last chunk is moved back to end with the last row: overlapping rows are
 computed twice, and nothing is padded. The gradient is computed in the backward pass, from the
-logits and a few numbers a row. Tests: `tests/arrays/test_vocabulary.py`.
+logits and a few numbers a row.
 """
 
 from functools import partial
@@ -13,21 +13,21 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from loopless.arrays.logits import Apart
-from loopless.arrays.logits import top_k as jax_top_k
+from loopless.arrays.logits.numpy import Difference
+from loopless.arrays.logits.top_k import top_k
 
 CHUNK = 1 << 18  # numbers of a chunk of rows: a megabyte, which second-level caches hold
 
 
 def survey(logits, k: int, rate, floor: float) -> tuple[Any, ...]:
     shape = logits.shape[:-1]
-    found = _by_chunks(partial(_survey, k, rate, floor), _flat(logits, len(shape)))
-    return tuple(x.reshape(*shape, *x.shape[1:]) for x in found)
+    fields = _by_chunks(partial(_survey, k, rate, floor), _flat(logits, len(shape)))
+    return tuple(x.reshape(*shape, *x.shape[1:]) for x in fields)
 
 
 def _survey(k: int, rate, floor: float, x):
     x = _wide(x)
-    peak, top = jax_top_k.top_k(x, k)
+    peak, top = top_k(x, k)
     shifted = (x - peak[:, None]) * rate
     e = jnp.exp(shifted)
     total = e.sum(-1)
@@ -37,18 +37,18 @@ def _survey(k: int, rate, floor: float, x):
         raised = pi + floor
         entropy = -(pi * jnp.log(raised)).sum(-1)
         return top, peak, log_total, entropy, (pi * pi / raised).sum(-1) - entropy
-    entropy = log_total - (e * _above_nothing(shifted)).sum(-1) / total
+    entropy = log_total - (e * _cut_low(shifted)).sum(-1) / total
     return top, peak, log_total, entropy, -entropy
 
 
-def picked(logits, tokens):
-    """logits[..., tokens], NaN where there is no such token."""
+def take(logits, tokens):
+    """Return logits[..., tokens], NaN where there is no such token."""
     size = logits.shape[-1]
     tokens = jnp.where((tokens < 0) | (tokens >= size), size, tokens)  # indexing would wrap −1
     return jnp.take_along_axis(logits, tokens, -1, mode="fill")
 
 
-def divergence(logits, slope: Apart):
+def divergence(logits, slope: Difference):
     axes = logits.ndim - 1
     fields = [_flat(x, axes) for x in (logits, slope.others, *_columns(slope))]
     return _by_chunks(partial(_divergence, slope.rate), *fields).reshape(logits.shape[:-1])
@@ -61,40 +61,40 @@ def _divergence(rate, x, other, *row):
 
 
 def gradient(logits, slope, floor: float):
-    """The slope written out, in the logits' own dtype."""
+    """Write the slope out, in the logits' own dtype."""
     axes = logits.ndim - 1
-    if isinstance(slope, Apart):
+    if isinstance(slope, Difference):
         fields = (slope.others, *_columns(slope), slope.alpha, slope.counted)
-        one = partial(_apart, slope.rate)
+        of_rows = partial(_differences, slope.rate)
     else:
         fields = slope[:-1]
-        one = partial(_slopes, slope.rate, floor)
+        of_rows = partial(_slopes, slope.rate, floor)
     fields = [None if x is None else _flat(x, axes) for x in (logits, *fields)]
-    # One pass where XLA needs nothing in between; half precision and a floor it would write out.
-    at_once = logits.dtype.itemsize > 2 and not floor and not isinstance(slope, Apart)
-    found = one(*fields) if at_once else _by_chunks(one, *fields)
-    return found.reshape(logits.shape)
+    # XLA does this in one pass, unless half precision or a floor makes it write intermediates.
+    at_once = logits.dtype.itemsize > 2 and not floor and not isinstance(slope, Difference)
+    out = of_rows(*fields) if at_once else _by_chunks(of_rows, *fields)
+    return out.reshape(logits.shape)
 
 
 def _slopes(rate, floor, x, peak, log_total, alpha, beta, tokens, less, counted):
     log_pi = (_wide(x) - peak[:, None]) * rate - log_total[:, None]
-    out = slope_of(log_pi, alpha[:, None], beta[:, None], floor)
+    out = _dense(log_pi, alpha[:, None], beta[:, None], floor)
     if counted is not None:
         out = jnp.where(counted[:, None], out, 0)
     rows = jnp.arange(len(out))[:, None]
     return out.at[rows, tokens].add(-less, mode="drop").astype(x.dtype)
 
 
-def slope_of(log_pi, alpha, beta, floor: float):
-    """π (α + β h), h being what `vocabulary.Slope` says."""
+def _dense(log_pi, alpha, beta, floor: float):
+    """π (α + β h), with the h of `Slope`."""
     pi = jnp.exp(log_pi)
     if floor:
         raised = pi + floor
         return pi * (alpha + beta * (jnp.log(raised) + pi / raised))
-    return pi * (alpha + beta * _above_nothing(log_pi))
+    return pi * (alpha + beta * _cut_low(log_pi))
 
 
-def _apart(rate, x, other, peak, log_total, other_peak, other_log_total, alpha, counted):
+def _differences(rate, x, other, peak, log_total, other_peak, other_log_total, alpha, counted):
     log_pi, log_q = _logs(rate, x, other, peak, log_total, other_peak, other_log_total)
     out = alpha[:, None] * (jnp.exp(log_pi) - jnp.exp(log_q))
     if counted is not None:
@@ -112,9 +112,13 @@ def _logs(rate, x, other, peak, log_total, other_peak, other_log_total):
     return log_pi, (other - other_peak[:, None]) * rate - other_log_total[:, None]
 
 
+def with_slope(loss, logits, slope, floor: float):
+    """Return `loss` with the derivative by `logits` of the slope, for reverse mode, once."""
+    return _with_slope(floor, logits, loss, slope)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def sloped(floor, logits, loss, slope):
-    """`loss` with the derivative by `logits` that the slope tells; in reverse mode, once."""
+def _with_slope(floor, logits, loss, slope):
     return loss
 
 
@@ -129,13 +133,13 @@ def _backward(floor, saved, cotangent):
     return gradient(logits, slope, floor), None, None
 
 
-sloped.defvjp(_forward, _backward)
+_with_slope.defvjp(_forward, _backward)
 
 
-def _above_nothing(x):
-    """Logarithms cut where e to them is 0: 0 times minus infinity is not 0.
+def _cut_low(x):
+    """Cut logarithms off where e to them is 0: 0 times minus infinity is not 0.
 
-    Asked of e to them instead, XLA would keep those in memory for the answer.
+    A comparison with e to them instead would make XLA keep those in memory.
     """
     return jnp.maximum(x, -750.0 if x.dtype == jnp.float64 else -104.0)
 
@@ -149,20 +153,20 @@ def _flat(x, axes: int):
 
 
 def _by_chunks(function, *fields):
-    """function(rows of the fields), for all rows [N, ...]; a field may be None."""
+    """Return function(rows of the fields) for all rows [N, ...]; a field may be None."""
     count, size = fields[0].shape
     length = max(1, CHUNK // size)
     if count <= length:
         return function(*fields)
     chunks = -(-count // length)
-    length = -(-count // chunks)  # even, so that next to nothing overlaps
+    length = -(-count // chunks)  # of equal length, so that hardly any row overlaps
 
     def rows(first):
-        cut = (None if x is None else lax.dynamic_slice_in_dim(x, first, length) for x in fields)
-        return function(*cut)
+        parts = (None if x is None else lax.dynamic_slice_in_dim(x, first, length) for x in fields)
+        return function(*parts)
 
-    def step(place, outs):
-        first = jnp.minimum(place * length, count - length)
+    def step(chunk, outs):
+        first = jnp.minimum(chunk * length, count - length)
         return jax.tree.map(
             lambda out, x: lax.dynamic_update_slice_in_dim(out, x, first, 0), outs, rows(first)
         )

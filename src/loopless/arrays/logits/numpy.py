@@ -1,133 +1,154 @@
-"""Rows of logits on NumPy arrays: outputs allocated, memory told to the Numba kernels.
+"""Rows of logits on NumPy arrays: memory for the results, and calls of `compiled.logits`.
 
-Logits of float32 and float64 are read where they lie, whatever slice of an array they are; others
-are converted a chunk of rows at a time. Tests: `tests/arrays/test_vocabulary.py`.
+Logits of float32 and float64 are read in place, whatever slice of a larger array they are; others
+are converted a chunk of rows at a time. The records that all three libraries use stand here too.
 """
 
 import functools
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from loopless.arrays import pool as outputs
+from loopless.arrays import pool
 from loopless.arrays.library import NUMPY
 
 CHUNK = 1 << 20  # numbers converted at a time
 
 
-def survey(logits, k: int, rate, floor, counted) -> tuple[tuple[Any, ...], int]:
-    """The fields of a `vocabulary.Survey`, and the first row that is no distribution, or −1."""
+class Survey(NamedTuple):
+    """What a loss needs of rows [..., V]; π is the softmax of the row times `rate`."""
+
+    top: Any  # [..., k], the tokens of the largest entries, largest first
+    peak: Any  # [...], the largest entry
+    log_total: Any  # [...], log Σ e^((x − peak)·rate)
+    entropy: Any  # [...], −Σ π log(π + floor)
+    mean: Any  # [...], Σ π h, for the h of `Slope`
+
+
+class Slope(NamedTuple):
+    """The derivative of a loss by rows of logits: π_j (α + β h_j) − `less` at the tokens.
+
+    h = log π, or with a floor log(π + floor) + π/(π + floor). 0 where a row is not counted.
+    """
+
+    peak: Any
+    log_total: Any
+    alpha: Any  # [...]
+    beta: Any  # [...]
+    tokens: Any  # [..., w]; a token may stand there twice
+    less: Any  # [..., w]
+    counted: Any  # [...] or None for all
+    rate: Any
+
+
+class Difference(NamedTuple):
+    """The derivative of a divergence between rows: α (π_j − q_j), where q belongs to other rows."""
+
+    peak: Any
+    log_total: Any
+    others: Any  # [..., V]
+    other_peak: Any
+    other_log_total: Any
+    alpha: Any  # [...]
+    counted: Any  # [...] or None for all
+    rate: Any
+
+
+def survey(logits, k: int, rate, floor, counted) -> tuple[Survey, int]:
+    """Return the survey, and the first counted row that is no distribution, or −1."""
     shape, wide = logits.shape[:-1], NUMPY.wide(logits.dtype)
-    count = math.prod(shape)
-    top = np.empty((count, k), np.int64)
-    numbers = np.empty((4, count), wide)
-    kernel = _survey_of(count, logits.shape[-1])
+    count, first_unsound = math.prod(shape), -1
+    top, numbers = np.empty((k, count), np.int64), np.empty((4, count), wide)
     for rows, memory, starts in _pieces(logits, wide):
-        wrong = kernel(
-            memory,
-            starts,
-            logits.shape[-1],
-            wide.type(rate),
-            wide.type(floor),
-            None if counted is None else counted.ravel()[rows],
-            top[rows],
-            *numbers[:, rows],
-        )
-        if wrong >= 0:
-            return (), rows.start + wrong
-    return (top.reshape(*shape, k), *numbers.reshape(4, *shape)), -1
+        part, fields = np.empty((k, starts.size), np.int64), np.empty((4, starts.size), wide)
+        mask = None if counted is None else counted.ravel()[rows]
+        call = memory, starts, logits.shape[-1], wide.type(rate), wide.type(floor), mask
+        unsound = _kernels().survey(*call, part, *fields)
+        top[:, rows], numbers[:, rows] = part, fields
+        if unsound >= 0 and first_unsound < 0:
+            first_unsound = rows.start + unsound
+    return Survey(top.T.reshape(*shape, k), *numbers.reshape(4, *shape)), first_unsound
 
 
-def gradient(logits, slope, floor) -> np.ndarray:
-    """A `vocabulary.Slope` or `Apart` written out, in the logits' own dtype."""
+def gradient(logits, slope: Slope | Difference, floor) -> np.ndarray:
+    """Write the slope out, in the logits' own dtype."""
     shape, wide, size = logits.shape[:-1], NUMPY.wide(logits.dtype), logits.shape[-1]
-    count = math.prod(shape)
-    out = outputs.empty((count, size), logits.dtype)
-    fields = _flat(slope, wide)
-    others, pieces = _pieces_beside(logits, getattr(slope, "others", None), wide)
-    for rows, memory, starts in pieces:
-        here = out[rows] if wide == logits.dtype else np.empty((starts.size, size), wide)
-        call = memory, starts, size, wide.type(slope.rate)
-        part = {name: None if x is None else x[rows] for name, x in fields.items()}
+    out = pool.empty((math.prod(shape), size), logits.dtype)
+    for rows, call, part, others in _calls(logits, slope, wide):
+        here = out[rows] if wide == logits.dtype else np.empty((call[1].size, size), wide)
+        row = part["counted"], part["peak"], part["log_total"], part["alpha"]
         if others is None:
-            _kernels().slopes(
-                *call,
-                wide.type(floor),
-                part["counted"],
-                part["peak"],
-                part["log_total"],
-                part["alpha"],
-                part["beta"],
-                part["tokens"],
-                part["less"],
-                here,
-            )
+            tokens, less = (np.ascontiguousarray(part[name].T) for name in ("tokens", "less"))
+            _kernels().slopes(*call, wide.type(floor), *row, part["beta"], tokens, less, here)
         else:
-            _kernels().differences(*call, *_apart(part), part["alpha"], _other(part, others), here)
+            _kernels().differences(*call, *row, others, here)
         if wide != logits.dtype:
             out[rows] = here
     return out.reshape(logits.shape)
 
 
-def divergence(logits, slope) -> np.ndarray:
-    """Σ q (log q − log π) of each row, for a `vocabulary.Apart`."""
+def divergence(logits, slope: Difference) -> np.ndarray:
+    """Return Σ q (log q − log π) of each row."""
     shape, wide = logits.shape[:-1], NUMPY.wide(logits.dtype)
     out = np.empty(math.prod(shape), wide)
-    fields = _flat(slope, wide)
-    others, pieces = _pieces_beside(logits, slope.others, wide)
-    for rows, memory, starts in pieces:
-        part = {name: None if x is None else x[rows] for name, x in fields.items()}
-        call = memory, starts, logits.shape[-1], wide.type(slope.rate)
-        _kernels().divergences(*call, *_apart(part), _other(part, others), out[rows])
+    for rows, call, part, others in _calls(logits, slope, wide):
+        row = part["counted"], part["peak"], part["log_total"]
+        _kernels().divergences(*call, *row, others, out[rows])
     return out.reshape(shape)
 
 
-def both(kernel, x, other, fields, out, wide) -> list[int]:
-    """kernel(rows of x, rows of the other, rows of the fields and of `out`), over all rows.
+def run_over_rows(kernel: Callable, x, other, fields, out, wide) -> list[int]:
+    """Call kernel(rows of x, rows of the other, rows of the fields and of `out`) over all rows.
 
-    Rows of logits are told as memory and starts, fields and `out` are [N, ...], the latter in its
-    own dtype. The kernel returns the first rows of either that are no distribution, or −1.
+    Rows of logits are given as memory and starts; fields and `out` are [N, ...], the latter in its
+    own dtype. The kernel returns the first rows of either that are no distribution, or −1, and so
+    does this.
     """
     others, pieces = _pieces_beside(x, other, wide)
-    for rows, *own in pieces:
+    for rows, *logits in pieces:
         here = out[rows] if out.dtype == wide else np.empty(out[rows].shape, wide)
-        wrong = kernel(tuple(own), next(others)[1:], *[field[rows] for field in fields], here)
-        if max(wrong) >= 0:
-            return [row + rows.start if row >= 0 else row for row in wrong]
+        unsound = kernel(tuple(logits), next(others)[1:], *[field[rows] for field in fields], here)
+        if max(unsound) >= 0:
+            return [row + rows.start if row >= 0 else row for row in unsound]
         if out.dtype != wide:
             out[rows] = here
     return [-1, -1]
 
 
-def _apart(part: dict) -> tuple[Any, ...]:
-    return part["counted"], part["peak"], part["log_total"]
+def _calls(logits, slope, wide) -> Iterator[tuple]:
+    """Yield runs of rows: which they are, the first arguments of a kernel, the slope's fields.
 
-
-def _other(part: dict, others: Iterator) -> tuple[Any, ...]:
-    _, memory, starts = next(others)
-    return memory, starts, part["other_peak"], part["other_log_total"]
+    The last item is what a kernel takes for the other rows of a `Difference`, None for a `Slope`.
+    """
+    fields = _flat(slope, wide)
+    others, pieces = _pieces_beside(logits, getattr(slope, "others", None), wide)
+    for rows, memory, starts in pieces:
+        part = {name: None if x is None else x[rows] for name, x in fields.items()}
+        call = memory, starts, logits.shape[-1], wide.type(slope.rate)
+        other = None
+        if others is not None:
+            other = *next(others)[1:], part["other_peak"], part["other_log_total"]
+        yield rows, call, part, other
 
 
 def _flat(slope, wide) -> dict[str, Any]:
-    """The slope's fields by row: [...] becomes [N] and [..., w] becomes [N, w]."""
-    count = slope.peak.size
-    found = {}
-    for name, x in zip(slope._fields, slope, strict=True):
-        if name not in ("rate", "others"):
-            x = x if x is None or x.dtype.kind in "bi" else x.astype(wide, copy=False)
-            found[name] = (
-                x
-                if x is None
-                else np.ascontiguousarray(x.reshape(count, *x.shape[slope.peak.ndim :]))
-            )
-    return found
+    """Return the slope's fields by row: [...] becomes [N] and [..., w] becomes [N, w]."""
+    count, axes = slope.peak.size, slope.peak.ndim
+    fields = {}
+    for name, x in slope._asdict().items():
+        if x is None:
+            fields[name] = None
+        elif name not in ("rate", "others"):
+            x = x if x.dtype.kind in "bi" else x.astype(wide, copy=False)
+            fields[name] = np.ascontiguousarray(x.reshape(count, *x.shape[axes:]))
+    return fields
 
 
 def _pieces_beside(x, other, wide) -> tuple[Any, Iterator]:
-    """Pieces of the other array, if there is one, and those of x: of the same rows."""
+    """Return pieces of the other array, if there is one, and of x: of the same rows."""
     if other is None:
         return None, _pieces(x, wide)
     whole = _in_place(x, wide) and _in_place(other, wide)
@@ -135,7 +156,7 @@ def _pieces_beside(x, other, wide) -> tuple[Any, Iterator]:
 
 
 def _in_place(x: np.ndarray, wide) -> bool:
-    """Whether rows can be read where they lie."""
+    """Return whether rows can be read in place."""
     flags = x.flags
     return (
         x.dtype == wide
@@ -150,7 +171,7 @@ def _in_place(x: np.ndarray, wide) -> bool:
 def _pieces(
     x: np.ndarray, wide, whole: bool = True
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Runs of rows of x [..., V]: which they are, flat memory, and where in it each row starts."""
+    """Yield runs of rows of x [..., V]: which rows, flat memory, where in it each row starts."""
     *shape, size = x.shape
     count = math.prod(shape)
     item = x.itemsize
@@ -171,15 +192,8 @@ def _pieces(
         yield rows, part.ravel(), np.arange(len(part)) * size
 
 
-def _survey_of(count: int, size: int) -> Any:
-    """The faster of two ways to survey so many rows of so many tokens."""
-    from loopless.compiled import short_logits as short
-
-    return short.survey if size <= short.SHORT and count >= short.MANY else _kernels().survey
-
-
 @functools.cache
 def _kernels() -> Any:
-    from loopless.compiled import logits as numba_vocabulary
+    from loopless.compiled import logits
 
-    return numba_vocabulary
+    return logits

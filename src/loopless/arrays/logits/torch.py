@@ -1,18 +1,19 @@
 """Rows of logits on PyTorch tensors, in chunks of rows, and their derivative as a node of autograd.
 
-What is on the CPU and runs eagerly takes the Numba road of `arrays.vocabulary`; this is for other
+Eager execution on the CPU takes compiled code instead, by way of `numpy.py`; this is for other
 devices, for compilation and for transforms. There the gradient is not kept from the forward pass
-but computed in the backward pass, from the logits and a few numbers a row. As in `torch_scan`, the
-node stands twice: an operator for tracing, a function for eager execution and transforms. Tests:
-`tests/arrays/test_vocabulary.py`.
+but computed in the backward pass, from the logits and a few numbers a row. As in `scan/torch.py`,
+the node stands twice: an operator for tracing, a function for eager execution and transforms.
 """
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from loopless.arrays import logits as vocabulary
+from loopless.arrays import dispatch
 from loopless.arrays.dispatch import is_watched
+from loopless.arrays.logits import numpy as host
+from loopless.arrays.logits.numpy import Difference, Slope
 
 CHUNK = 1 << 22  # numbers of a chunk of rows
 
@@ -49,21 +50,21 @@ def divergence(logits: Tensor, slope) -> Tensor:
 
 
 def gradient(logits: Tensor, slope, floor: float) -> Tensor:
-    """The slope written out, in the logits' own dtype."""
+    """Write the slope out, in the logits' own dtype."""
     flat = logits.flatten(0, -2)
-    if isinstance(slope, vocabulary.Apart):
+    if isinstance(slope, Difference):
         fields = (slope.others, *_columns(slope), slope.alpha)
-        parts = (_apart(*row, rate=slope.rate) for row in _rows(logits, *fields))
+        parts = (_differences(*row, rate=slope.rate) for row in _rows(logits, *fields))
     else:
         fields = (slope.peak, slope.log_total, slope.alpha, slope.beta, slope.tokens, slope.less)
         rows = _rows(logits, *fields, slope.counted)
         parts = (_slopes(*row, rate=slope.rate, floor=floor) for row in rows)
-    rows = _length(logits)
-    if len(flat) <= rows:
+    length = _length(logits)
+    if len(flat) <= length:
         return next(iter(parts)).reshape(logits.shape)
     out = torch.empty_like(flat, memory_format=torch.contiguous_format)
-    for place, part in enumerate(parts):
-        out[place * rows : (place + 1) * rows] = part
+    for chunk, part in enumerate(parts):
+        out[chunk * length : (chunk + 1) * length] = part
     return out.reshape(logits.shape)
 
 
@@ -81,7 +82,7 @@ def _slopes(x, peak, log_total, alpha, beta, tokens, less, counted, *, rate, flo
     return out.scatter_add(-1, tokens, -less).to(x.dtype)
 
 
-def _apart(x, other, peak, log_total, other_peak, other_log_total, counted, alpha, *, rate):
+def _differences(x, other, peak, log_total, other_peak, other_log_total, counted, alpha, *, rate):
     log_pi, log_q = _logs(x, other, (peak, log_total, other_peak, other_log_total, counted), rate)
     out = alpha[:, None] * (log_pi.exp() - log_q.exp())
     if counted is not None:
@@ -113,14 +114,14 @@ def _chunks(logits: Tensor) -> tuple[Tensor, ...]:
 
 
 def _rows(logits: Tensor, *fields):
-    """Chunks of the logits, each with its rows of the fields [..., *]."""
+    """Yield chunks of the logits, each with its rows of the fields [..., *]."""
     axes, length = logits.ndim - 1, _length(logits)
     parts = [None if x is None else x.flatten(0, axes - 1).split(length) for x in fields]
-    for place, chunk in enumerate(_chunks(logits)):
-        yield chunk, *(None if x is None else x[place] for x in parts)
+    for i, chunk in enumerate(_chunks(logits)):
+        yield chunk, *(None if x is None else x[i] for x in parts)
 
 
-class _Written(torch.autograd.Function):
+class _WithGradient(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -133,36 +134,36 @@ class _Written(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, cotangent):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return None, _scaled(ctx, _refusing(cotangent)), None
+        return None, _scale(ctx, _refuse_twice(cotangent)), None
 
 
 @once_differentiable
-def _scaled(ctx, cotangent):
+def _scale(ctx, cotangent):
     (gradient,) = ctx.saved_tensors
     if not is_watched(torch) and cotangent.item() == 1:
         return gradient
     return gradient * cotangent.to(gradient.dtype)
 
 
-def _refusing(cotangent: Tensor) -> Tensor:
-    """`cotangent`, such that to differentiate again is an error and does not pass unnoticed."""
+def _refuse_twice(cotangent: Tensor) -> Tensor:
+    """Return `cotangent` such that differentiating again raises instead of giving 0."""
     if torch.is_grad_enabled() and not is_watched(torch):
         return cotangent.detach().requires_grad_()
     return cotangent
 
 
-def written(loss: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
-    """`loss` with this derivative by `logits`; differentiable once.
+def with_gradient(loss: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
+    """Return `loss` with this derivative by `logits`; differentiable once.
 
-    The gradient is not copied: who changes it in place cannot ask for it again.
+    The gradient is not copied: after a change in place a second backward pass is an error.
     """
-    return _Written.apply(loss, logits, gradient)  # pyright: ignore[reportReturnType]
+    return _WithGradient.apply(loss, logits, gradient)  # pyright: ignore[reportReturnType]
 
 
-def sloped(loss: Tensor, logits: Tensor, slope, floor: float) -> Tensor:
-    """`loss` with the derivative by `logits` that the slope tells; differentiable once."""
+def with_slope(loss: Tensor, logits: Tensor, slope, floor: float) -> Tensor:
+    """Return `loss` with the derivative by `logits` of the slope; differentiable once."""
     *tensors, counted, rate = slope
-    fields = loss, logits, tensors, counted, rate, floor, isinstance(slope, vocabulary.Apart)
+    fields = loss, logits, tensors, counted, rate, floor, isinstance(slope, Difference)
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return _operator(*fields)
     return _Function.apply(loss, logits, *tensors, *fields[3:])  # pyright: ignore[reportReturnType]
@@ -171,16 +172,23 @@ def sloped(loss: Tensor, logits: Tensor, slope, floor: float) -> Tensor:
 def _backward(ctx, cotangent):
     logits, *tensors = ctx.saved_tensors
     counted = tensors.pop() if ctx.masked else None
-    kind = vocabulary.Apart if ctx.apart else vocabulary.Slope
+    kind = Difference if ctx.is_difference else Slope
     slope = kind._make((*tensors, counted, ctx.rate))
-    names = ("alpha",) if ctx.apart else ("alpha", "beta", "less")
+    names = ("alpha",) if ctx.is_difference else ("alpha", "beta", "less")
     slope = slope._replace(**{name: getattr(slope, name) * cotangent for name in names})
-    out = vocabulary.host_gradient(logits, slope, ctx.floor)
-    return gradient(logits, slope, ctx.floor) if out is None else out
+    views = None if is_watched(torch) else dispatch.arrays(torch, (logits, *slope))
+    if views is None:
+        return gradient(logits, slope, ctx.floor)
+    return torch.from_numpy(host.gradient(views[0], slope._make(views[1:]), ctx.floor))
 
 
-def _keep(ctx, logits, tensors, counted, rate, floor, apart) -> None:
-    ctx.rate, ctx.floor, ctx.apart, ctx.masked = rate, floor, apart, counted is not None
+def _keep(ctx, logits, tensors, counted, rate, floor, is_difference) -> None:
+    ctx.rate, ctx.floor, ctx.is_difference, ctx.masked = (
+        rate,
+        floor,
+        is_difference,
+        counted is not None,
+    )
     # Saved the official way, so that logits overwritten before backward are an error.
     ctx.save_for_backward(logits, *tensors, *([counted] if ctx.masked else []))
 
@@ -194,13 +202,13 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _, logits, *tensors, counted, rate, floor, apart = inputs
+        _, logits, *tensors, counted, rate, floor, is_difference = inputs
         ctx.count = len(inputs)
-        _keep(ctx, logits, tensors, counted, rate, floor, apart)
+        _keep(ctx, logits, tensors, counted, rate, floor, is_difference)
 
     @staticmethod
     def backward(ctx, cotangent):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return None, _once(ctx, _refusing(cotangent)), *[None] * (ctx.count - 2)
+        return None, _once(ctx, _refuse_twice(cotangent)), *[None] * (ctx.count - 2)
 
 
 _once = once_differentiable(_backward)
@@ -214,13 +222,13 @@ def _operator(
     counted: Tensor | None,
     rate: float,
     floor: float,
-    apart: bool,
+    is_difference: bool,
 ) -> Tensor:
     return loss.clone()
 
 
 @_operator.register_fake
-def _(loss, logits, tensors, counted, rate, floor, apart):
+def _(loss, logits, tensors, counted, rate, floor, is_difference):
     return torch.empty_like(loss)
 
 

@@ -42,7 +42,7 @@ def adam(weights, mu, nu, gradient, numbers) -> tuple[jax.Array, ...]:
 
 
 def _handler(frame):
-    if not native.asked(frame):
+    if not native.is_question(frame):
         weights, mu, nu = _in_place(frame, 0), _in_place(frame, 1), _in_place(frame, 2)
         gradient = native.vector(frame, native.ARGUMENTS, 3, np.float32)
         numbers = native.matrix(frame, native.ARGUMENTS, 4, np.float32)

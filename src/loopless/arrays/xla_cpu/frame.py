@@ -48,7 +48,7 @@ def words(address, count):
 
 
 @jitable
-def asked(frame):
+def is_question(frame):
     """Whether XLA only asks for the version of the interface, which it is then told."""
     address = carray(frame, (2,))[_EXTENSION]
     if address == 0:

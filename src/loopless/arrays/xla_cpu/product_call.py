@@ -28,7 +28,7 @@ def _is_here() -> bool:
 
 
 def _handler(frame):
-    if not native.asked(frame):
+    if not native.is_question(frame):
         turned_a, turned_b = native.integers(frame, 2)
         a = native.matrices(frame, native.ARGUMENTS, 0, np.float32)
         b = native.matrices(frame, native.ARGUMENTS, 1, np.float32)

@@ -1,7 +1,7 @@
-"""What the kernels of AvataRL ask of their arguments: all that is wrong is said in one error.
+"""The argument checks of AvataRL's kernels: one error names everything that is wrong.
 
-Shapes, dtypes, libraries and devices are looked at always, values where they are in plain sight.
-Tests: `tests/kernels/test_avatarl_refusals.py`.
+Shapes, dtypes, libraries and devices are always checked; values only of NumPy arrays, numbers, and
+PyTorch tensors on the CPU outside of traces.
 """
 
 import math
@@ -11,37 +11,37 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loopless.arrays import checks, scan
-from loopless.arrays import logits as vocabulary
+from loopless.arrays.dispatch import on_host
 from loopless.arrays.library import NUMBER
-from loopless.kernels.avatarl.rewards import VARIANTS, Numbers
+from loopless.kernels.avatarl.recipe import VARIANTS, Numbers
 
 CONFIDENCE = "confidence"
 
 
 class Refusals(NamedTuple):
-    """What to say of a row of logits that is no distribution; hashable, for it goes through jit."""
+    """The errors for a row of logits that is no distribution; hashable, so that jit takes it."""
 
     function: str
     student_name: str = "student_logits"
 
-    def student(self, place) -> ValueError:
-        return self._row(self.student_name, place)
+    def student(self, position) -> ValueError:
+        return self._row(self.student_name, position)
 
-    def critic(self, place) -> ValueError:
-        return self._row("critic_logits", place)
+    def critic(self, position) -> ValueError:
+        return self._row("critic_logits", position)
 
-    def _row(self, name: str, place) -> ValueError:
-        where = ", ".join(map(str, map(int, place)))
+    def _row(self, name: str, position) -> ValueError:
+        index = ", ".join(map(str, map(int, position)))
         return ValueError(
-            f"{self.function}: {name}[{where}] holds NaN or +inf, or nothing above -inf. Mask the "
+            f"{self.function}: {name}[{index}] holds NaN or +inf, or nothing above -inf. Mask the "
             f"position, or find out where that comes from."
         )
 
 
 class Call:
-    """The arguments of one call, checked one by one; `check` raises what was found, all at once.
+    """The arguments of one call, checked one by one; `refuse` raises all problems at once.
 
-    `logits` are one or two (name, array) pairs; `positions` is an array [...] that they belong to.
+    `logits` are one or two arrays [..., V] by name; `mask` and `targets` are [...].
     """
 
     def __init__(self, function: str, logits: dict[str, Any], mask, targets=None) -> None:
@@ -53,37 +53,37 @@ class Call:
         self.refuse()
         for name, x in logits.items():
             self._try(self._like, name, x)
-        self.refuse()  # the rest is told by these shapes
+        self.refuse()  # the other checks need these shapes
         dtypes = [x.dtype for x in logits.values()]
         self.wide = self.library.wide(self.library.promote(dtypes[0], dtypes[-1]))
-        self.counted = None if mask is None else self._try(self._flags, "mask", mask)
+        self.mask = None if mask is None else self._try(self._flags, "mask", mask)
         self.targets: Any = None
         if targets is not None:
             self.targets = self._try(self._tokens, "targets", targets)
         self.refusals = Refusals(function, self.name)
 
     def refuse(self) -> None:
-        """Raise what was found wrong, if anything was."""
+        """Raise one error with all problems so far, if there are any."""
         problems = self.problems
         if problems:
-            types = all(isinstance(problem, TypeError) for problem in problems)
-            said = "; ".join(str(x).removeprefix(f"{self.function}: ") for x in problems)
-            raise (TypeError if types else ValueError)(f"{self.function}: {said}")
+            kind = TypeError if all(isinstance(x, TypeError) for x in problems) else ValueError
+            texts = [str(x).removeprefix(f"{self.function}: ") for x in problems]
+            raise kind(f"{self.function}: {'; '.join(texts)}")
 
     def top_k(self, k) -> int:
-        found = self._try(checks.integer, self.function, "top_k", k, 1)
-        return min(found or 1, self.logits.shape[-1])
+        k = self._try(checks.integer, self.function, "top_k", k, 1)
+        return min(k or 1, self.logits.shape[-1])
 
     def variant(self, variant) -> None:
         self._try(checks.choice, self.function, "variant", variant, VARIANTS)
 
     def number(self, name: str, x, low: float, high: float = math.inf, *, open_ends="") -> float:
-        """`x` if it is a finite number from `low` to `high`, without the ends that are named."""
+        """Return `x` if it is a finite number from `low` to `high`, without the named ends."""
         if isinstance(x, np.number):
             x = x.item()
         if isinstance(x, bool) or not isinstance(x, NUMBER):
-            wrong = TypeError(f"{name} is a {type(x).__name__}; it must be a number.")
-            self.problems.append(wrong)
+            problem = TypeError(f"{name} is a {type(x).__name__}; it must be a number.")
+            self.problems.append(problem)
             return low
         outside = not low <= x <= high or math.isinf(x)
         if outside or (x == low and "low" in open_ends) or (x == high and "high" in open_ends):
@@ -93,7 +93,7 @@ class Call:
         return x
 
     def numbers(self, reality, critic, smoothing, scale, clamp) -> Numbers:
-        """The method's numbers, typed."""
+        """Return the method's numbers; the weights are None where confidence sets them."""
         if isinstance(critic, str):
             self._try(checks.choice, self.function, "critic_weight", critic, (CONFIDENCE,))
             reality = critic = None
@@ -105,14 +105,18 @@ class Call:
         scale = self.number("reward_scale", scale, 0, open_ends="low")
         clamp = self.number("reward_clamp", clamp, 0, open_ends="low")
         self.refuse()
-        return Numbers._make(map(self._typed, (reality, critic, smoothing, scale, clamp)))
+        return Numbers(reality, critic, smoothing, scale, clamp)
+
+    def typed(self, numbers: Numbers) -> Numbers:
+        """Return the numbers in the dtype of the computation, as constants."""
+        return Numbers._make(map(self._typed, numbers))
 
     def tokens(self, name: str, x) -> Any:
-        """`x` as tokens [..., w]."""
+        """Return `x` as tokens [..., w]."""
         return self._try(self._tokens, name, x, axes=1)
 
     def beside(self, name: str, x, like, like_name: str, kind: str) -> Any:
-        """`x` of the shape of `like`: "flags", or "floats"."""
+        """Return `x` if it has the shape of `like` and holds "flags", or "floats"."""
 
         def same():
             checks.same_library(self.function, name, x, self.library)
@@ -142,10 +146,9 @@ class Call:
     def _like(self, name, x) -> None:
         checks.same_library(self.function, name, x, self.library)
         if x.shape != self.logits.shape:
-            one, other = self.logits.shape[-1:], x.shape[-1:]
             hint = (
                 "Student and critic must share one vocabulary, token for token."
-                if x.shape[:-1] == self.logits.shape[:-1] and one != other
+                if x.shape[:-1] == self.logits.shape[:-1]
                 else "Both hold one row for each position."
             )
             raise ValueError(
@@ -192,25 +195,27 @@ class Call:
         self._beside_positions(name, x, axes)
         if self.library.kind(x) != "i":
             raise TypeError(f"{self.function}: {name} has dtype {x.dtype}; tokens are integers.")
-        counted = self.counted if self.counted is None or not axes else self.counted[..., None]
-        self._in_range(name, x, counted)
-        if counted is not None:
-            x = self.library.xp.where(counted, x, 0)  # what is masked may be no token at all
+        mask = self.mask if self.mask is None or not axes else self.mask[..., None]
+        self._in_range(name, x, mask)
+        if mask is not None:
+            x = self.library.xp.where(mask, x, 0)  # masked positions may hold anything
         return x.long() if self.library.name == "torch" else x
 
-    def _in_range(self, name, x, counted) -> None:
-        seen = vocabulary.host(self.library, x, counted)
-        if seen is None:
+    def _in_range(self, name, x, mask) -> None:
+        views = on_host(self.library, x, mask)
+        if views is None:
             return
         size = self.logits.shape[-1]
-        wrong = (seen[0] < 0) | (seen[0] >= size)
-        if counted is not None:
-            wrong &= seen[1]
-        if wrong.any():
-            place = ", ".join(map(str, np.argwhere(wrong)[0].tolist()))
+        tokens = views[0]
+        is_outside = (tokens < 0) | (tokens >= size)
+        if mask is not None:
+            is_outside &= views[1]
+        if is_outside.any():
+            position = ", ".join(map(str, np.argwhere(is_outside)[0].tolist()))
             raise ValueError(
-                f"{self.function}: {name} holds {seen[0][wrong][0]} at {place}; of {size} tokens "
-                f"the first is 0 and the last {size - 1}. Positions without a token must be masked."
+                f"{self.function}: {name} holds {tokens[is_outside][0]} at {position}; of {size} "
+                f"tokens the first is 0 and the last {size - 1}. Positions without a token must be "
+                f"masked."
             )
 
     def _weight(self, name, x) -> Any:
@@ -218,11 +223,10 @@ class Call:
         x = self._try(checks.number, self.function, name, x, self.library, like, 0.0, math.inf)
         if not hasattr(x, "dtype") or x.ndim == 0:
             return x
-        seen = vocabulary.host(self.library, x)
-        if seen is not None and not (seen[0] >= 0).all():
-            self.problems.append(
-                ValueError(f"{name} holds {seen[0][~(seen[0] >= 0)][0]}; weights are at least 0.")
-            )
+        views = on_host(self.library, x)
+        if views is not None and not (views[0] >= 0).all():
+            negative = views[0][~(views[0] >= 0)][0]
+            self.problems.append(ValueError(f"{name} holds {negative}; weights are at least 0."))
         return x
 
     def _some_weight(self, reality, critic) -> None:

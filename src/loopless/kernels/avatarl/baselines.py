@@ -1,13 +1,12 @@
-"""What AvataRL is to be compared with, honestly: plain and soft cross-entropy, and distillation.
+"""The losses to compare AvataRL with: plain and soft cross-entropy, and distillation.
 
-The same arrays, masks, chunks and gradients as `kernels.avatarl`, so that a difference in results
-is one of the objective. Loop twins: `reference.avatarl`. Tests:
-`tests/kernels/test_avatarl_baselines.py`.
+They take the same arrays and masks as `avatarl_loss`, and their gradients are made in the same way,
+so that a difference in results comes from the objective. Loop twins: `reference.avatarl`.
 """
 
 from typing import Any
 
-from loopless.arrays import logits as vocabulary
+from loopless.arrays import logits as engine
 from loopless.arrays.actions import constant
 from loopless.kernels.avatarl.arguments import Call
 from loopless.kernels.avatarl.loss import averaging, logs_of, program
@@ -24,7 +23,7 @@ def cross_entropy(logits, targets, *, mask=None) -> Any:
     call = Call("cross_entropy", {"logits": logits}, mask, targets)
     call.refuse()
     tokens = call.targets[..., None]
-    return program(call.library, _soft, 1)(call.refusals, logits, tokens, None, call.counted)
+    return program(call.library, _soft, 1)(call.refusals, logits, tokens, None, call.mask)
 
 
 def soft_cross_entropy(logits, tokens, weights, *, mask=None) -> Any:
@@ -32,15 +31,15 @@ def soft_cross_entropy(logits, tokens, weights, *, mask=None) -> Any:
 
     With the actions and the rewards of `avatarl_actions` and `avatarl_rewards` this is the
     cross-entropy to AvataRL's own target; a token of weight 0 is out. Weights are taken as they
-    are, not normalised, and have no gradient.
+    are, not normalized, and have no gradient.
 
     Loop twin: `reference.avatarl.soft_cross_entropy`.
     """
     call = Call("soft_cross_entropy", {"logits": logits}, mask)
-    found = call.tokens("tokens", tokens)
+    checked = call.tokens("tokens", tokens)
     call.beside("weights", weights, tokens, "tokens", "floats")
     call.refuse()
-    return program(call.library, _soft, 1)(call.refusals, logits, found, weights, call.counted)
+    return program(call.library, _soft, 1)(call.refusals, logits, checked, weights, call.mask)
 
 
 def distillation(student_logits, critic_logits, *, temperature=1.0, mask=None) -> Any:
@@ -54,49 +53,49 @@ def distillation(student_logits, critic_logits, *, temperature=1.0, mask=None) -
     call = Call("distillation", logits, mask)
     tau = call.number("temperature", temperature, 0, open_ends="low")
     call.refuse()
-    arrays = student_logits, critic_logits, call.counted
-    return program(call.library, _distilled, 1)(call.refusals, *arrays, tau)
+    arrays = student_logits, critic_logits, call.mask
+    return program(call.library, _distillation, 1)(call.refusals, *arrays, tau)
 
 
-def _soft(library, refusals, logits, tokens, weights, counted):
+def _soft(library, refusals, logits, tokens, weights, mask):
     xp = library.xp
     z = constant(library, logits)
-    seen = vocabulary.survey(library, z, 1, 1.0, 0.0, counted, refusals.student)
-    wide = seen.peak.dtype
-    logs = logs_of(library, z, tokens, seen, 1.0, wide)
+    survey = engine.survey(library, z, 1, 1.0, 0.0, mask, refusals.student)
+    dtype = survey.peak.dtype
+    logs = logs_of(library, z, tokens, survey, 1.0, dtype)
     if weights is None:
         weights = xp.ones_like(logs)
     else:
-        weights = library.cast(xp.moveaxis(constant(library, weights), -1, 0), wide)
-    each, mean = averaging(library, counted, seen.peak)
-    slope = vocabulary.Slope(
-        seen.peak,
-        seen.log_total,
-        each(weights.sum(0)),
-        xp.zeros_like(seen.peak),
+        weights = library.cast(xp.moveaxis(constant(library, weights), -1, 0), dtype)
+    share, mean = averaging(library, mask, survey.peak)
+    slope = engine.Slope(
+        survey.peak,
+        survey.log_total,
+        share(weights.sum(0)),
+        xp.zeros_like(survey.peak),
         tokens,
-        xp.moveaxis(each(weights), 0, -1),
-        counted,
+        xp.moveaxis(share(weights), 0, -1),
+        mask,
         1.0,
     )
     loss = mean(-xp.where(weights == 0, 0, weights * logs).sum(0))
-    return vocabulary.sloped(library, loss, logits, slope)
+    return engine.with_slope(library, loss, logits, slope)
 
 
-def _distilled(library, refusals, student, critic, counted, tau):
+def _distillation(library, refusals, student, critic, mask, tau):
     z, critic = constant(library, student), constant(library, critic)
-    of_student = vocabulary.survey(library, z, 1, 1 / tau, 0.0, counted, refusals.student)
-    of_critic = vocabulary.survey(library, critic, 1, 1 / tau, 0.0, counted, refusals.critic)
-    each, mean = averaging(library, counted, of_student.peak)
-    slope = vocabulary.Apart(
+    of_student = engine.survey(library, z, 1, 1 / tau, 0.0, mask, refusals.student)
+    of_critic = engine.survey(library, critic, 1, 1 / tau, 0.0, mask, refusals.critic)
+    share, mean = averaging(library, mask, of_student.peak)
+    slope = engine.Difference(
         of_student.peak,
         of_student.log_total,
         critic,
         of_critic.peak,
         of_critic.log_total,
-        each(library.xp.zeros_like(of_student.peak) + tau),
-        counted,
+        share(library.xp.zeros_like(of_student.peak) + tau),
+        mask,
         1 / tau,
     )
-    loss = mean(tau * tau * vocabulary.divergence(library, z, slope))
-    return vocabulary.sloped(library, loss, student, slope)
+    loss = mean(tau * tau * engine.divergence(library, z, slope))
+    return engine.with_slope(library, loss, student, slope)

@@ -2,13 +2,15 @@
 
 Logits are [..., V], gold tokens and masks [...], of NumPy, PyTorch or JAX, on any device; half
 precision is computed in float32. The student's logits alone have a gradient, in closed form.
-Nothing is read back from a device and no further array of the logits' size is made beside their
-gradient. On the CPU all of the loss is one compiled pass, `avatarl_whole`, by way of `avatarl_host`
-or `avatarl_jax`; elsewhere what goes over the vocabulary stands in `arrays.vocabulary`, in chunks.
+Nothing is read back from a device, and no further array of the logits' size is made beside their
+gradient.
 
-Where values are in plain sight (NumPy arrays, and PyTorch tensors on the CPU outside of traces)
-logits that are no distribution and tokens out of range are refused; elsewhere they give NaN, or
-PyTorch's own error. Loop twins: `reference.avatarl`. Tests: `tests/kernels/test_avatarl_*.py`.
+The mathematics stands in `recipe.py`. On the CPU all of the loss is one call of `compiled.py`: from
+here for NumPy arrays and for PyTorch tensors in eager execution, from `xla.py` for JAX. Elsewhere
+the recipe runs on whole arrays, and `arrays.logits` does what goes over the vocabulary, in chunks.
+
+Logits that are no distribution and tokens out of range are refused on the CPU, outside of traces;
+elsewhere they give NaN, or PyTorch's own error. Loop twins: `reference.avatarl`.
 """
 
 import math
@@ -17,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from loopless.arrays import logits as vocabulary
-from loopless.arrays import scan
+from loopless.arrays import logits as engine
+from loopless.arrays import pool, scan
 from loopless.arrays.actions import constant
+from loopless.arrays.dispatch import on_host
 from loopless.arrays.library import NUMPY
-from loopless.kernels.avatarl import host as avatarl_host
-from loopless.kernels.avatarl import rewards as targets_of
+from loopless.arrays.logits.numpy import run_over_rows
+from loopless.kernels.avatarl import recipe
 from loopless.kernels.avatarl.arguments import Call
-from loopless.kernels.avatarl.positions import FLOOR, judged
-from loopless.kernels.avatarl.rewards import Numbers
+from loopless.kernels.avatarl.recipe import FLOOR, STATS, VARIANTS, Numbers
 
 
 def avatarl_loss(
@@ -84,7 +86,11 @@ def avatarl_loss(
     numbers = call.numbers(
         reality_weight, critic_weight, label_smoothing, reward_scale, reward_clamp
     )
-    arrays = student_logits, critic_logits, call.targets, call.counted
+    arrays = student_logits, critic_logits, call.targets, call.mask
+    views = on_host(call.library, *arrays, *numbers)
+    if views is not None:
+        return _compiled_loss(call, variant, k, student_logits, views, beta)
+    numbers = call.typed(numbers)
     return program(call.library, _loss, 3)(call.refusals, variant, k, *arrays, numbers, beta)
 
 
@@ -101,7 +107,7 @@ def avatarl_actions(student_logits, critic_logits, targets, *, top_k, mask=None)
     call = Call("avatarl_actions", logits, mask, targets)
     k = call.top_k(top_k)
     call.refuse()
-    arrays = student_logits, critic_logits, call.targets, call.counted
+    arrays = student_logits, critic_logits, call.targets, call.mask
     return program(call.library, _actions, 2)(call.refusals, k, *arrays)
 
 
@@ -132,83 +138,156 @@ def avatarl_rewards(
     numbers = call.numbers(
         reality_weight, critic_weight, label_smoothing, reward_scale, reward_clamp
     )
-    arrays = critic_logits, tokens, flags, call.counted
+    arrays = critic_logits, tokens, flags, call.mask
+    numbers = call.typed(numbers)
     return program(call.library, _rewards, 2)(call.refusals, variant, *arrays, numbers)
 
 
-def _rewards(library, refusals, variant, critic, actions, present, counted, numbers):
-    critic = constant(library, critic)
-    seen = vocabulary.survey(library, critic, 1, 1.0, 0.0, counted, refusals.critic)
+def _compiled_loss(call: Call, variant: str, k: int, student, views: list, beta) -> Any:
+    """The loss of arrays that NumPy can look at, by one compiled call.
+
+    `views` are the logits of student and critic, gold, the mask, and the method's numbers;
+    `student` is the caller's own array, which gets the gradient.
+    """
+    from loopless.kernels.avatarl.compiled import evaluate
+
+    z, critic, gold, mask, *numbers = views
+    library, shape, size = call.library, gold.shape, z.shape[-1]
+    dtype = np.promote_types(NUMPY.wide(z.dtype), NUMPY.wide(critic.dtype))
+    counted = np.ones(gold.size, bool) if mask is None else np.ascontiguousarray(mask).ravel()
+    positions = max(int(counted.sum()), 1)
+    table = _numbers_by_position([*numbers, beta, 1.0 / positions], shape, dtype)
+    sheet = np.empty((gold.size, 1 + len(STATS)), dtype)
+    needs_gradient = library is not NUMPY and student.requires_grad and library.xp.is_grad_enabled()
+    gradient = pool.empty((gold.size, size if needs_gradient else 0), z.dtype)
+    is_confident = Numbers._make(numbers).critic_weight is None
+    kernel = partial(evaluate, VARIANTS.index(variant), is_confident, k, size)
+    fields = np.ascontiguousarray(gold, np.int32).ravel(), counted, table, sheet
+    unsound = run_over_rows(kernel, z, critic, fields, gradient, dtype)
+    for row, refuse in zip(unsound, (call.refusals.student, call.refusals.critic), strict=True):
+        if row >= 0:
+            raise refuse(np.unravel_index(row, shape))
+    means = (sheet.sum(0, dtype=np.float64) / positions).astype(dtype)
+    if library is NUMPY:
+        return means[0], dict(zip(STATS, means[1:], strict=True))
+    loss, *stats = library.xp.from_numpy(means)
+    if needs_gradient:
+        from loopless.arrays.logits.torch import with_gradient
+
+        loss = with_gradient(loss, student, library.xp.from_numpy(gradient.reshape(z.shape)))
+    return loss, dict(zip(STATS, stats, strict=True))
+
+
+def _numbers_by_position(fields: list, shape: tuple[int, ...], dtype) -> np.ndarray:
+    """What the kernel is told of each position, [N, 7]; weights that confidence sets are 0."""
+    fields = [0.0 if x is None else x for x in fields]
+    table = np.empty((math.prod(shape), len(fields)), dtype)
+    if max(map(np.ndim, fields)) == 0:
+        table[:] = fields
+    else:
+        columns = [np.broadcast_to(x, shape) for x in fields]
+        table[:] = np.stack(columns, -1).reshape(table.shape)
+    return table
+
+
+def _loss(library, refusals, variant, k, *fields):
+    by_arrays = partial(_loss_by_arrays, library, refusals, variant, k)
+    if library.name == "jax":
+        from loopless.kernels.avatarl import xla
+
+        return xla.loss(variant, k, by_arrays, *fields)
+    return by_arrays(*fields)
+
+
+def _loss_by_arrays(library, refusals, variant, k, student, critic, gold, mask, numbers, beta):
+    """The loss in the library's own operations."""
     xp = library.xp
-    log_mentor = logs_of(library, critic, actions, seen, 1.0, seen.peak.dtype)
-    present = xp.moveaxis(present, -1, 0)
+    dtype = library.wide(library.promote(student.dtype, critic.dtype))
+    z, critic = constant(library, student), constant(library, critic)
+    floor = FLOOR if variant == "original" else 0.0
+    rate = 1 / (1 + beta) if variant in ("subset", "full") else 1.0
+    of_student = engine.survey(library, z, k, rate, floor, mask, refusals.student)
+    of_critic = engine.survey(library, critic, k, 1.0, 0.0, mask, refusals.critic)
+    actions, present = recipe.actions(library, gold, of_student.top, of_critic.top)
+    tokens = xp.moveaxis(actions, 0, -1)
     is_gold = first_of(library, present)
-    found = targets_of.rewards(library, variant, log_mentor, present, is_gold, numbers)
-    return xp.moveaxis(found if counted is None else xp.where(counted, found, 0), 0, -1)
+    log_mentor = logs_of(library, critic, tokens, of_critic, 1.0, dtype)
+    result = recipe.evaluate(
+        library,
+        variant,
+        recipe.rewards(library, variant, log_mentor, present, is_gold, numbers),
+        logs_of(library, z, tokens, of_student, rate, dtype),
+        present,
+        is_gold,
+        library.cast(of_student.entropy, dtype),
+        library.cast(of_student.mean, dtype),
+        rate,
+        beta,
+    )
+    share, mean = averaging(library, mask, result.losses)
+    narrow = of_student.peak.dtype
+    slope = engine.Slope(
+        of_student.peak,
+        of_student.log_total,
+        library.cast(share(result.alpha), narrow),
+        library.cast(share(result.bonus + xp.zeros_like(result.alpha)), narrow),
+        tokens,
+        library.cast(xp.moveaxis(share(result.less), 0, -1), narrow),
+        mask,
+        rate,
+    )
+    stats = {name: mean(x) for name, x in result.stats.items()}
+    return engine.with_slope(library, mean(result.losses), student, slope, floor), stats
 
 
-def _actions(library, refusals, k, student, critic, gold, counted):
+def _actions(library, refusals, k, student, critic, gold, mask):
     student, critic = constant(library, student), constant(library, critic)
-    of_student = vocabulary.survey(library, student, k, 1.0, 0.0, counted, refusals.student)
-    of_critic = vocabulary.survey(library, critic, k, 1.0, 0.0, counted, refusals.critic)
-    actions, present = targets_of.actions(library, gold, of_student.top, of_critic.top)
+    of_student = engine.survey(library, student, k, 1.0, 0.0, mask, refusals.student)
+    of_critic = engine.survey(library, critic, k, 1.0, 0.0, mask, refusals.critic)
+    actions, present = recipe.actions(library, gold, of_student.top, of_critic.top)
     moveaxis = library.xp.moveaxis
     return moveaxis(actions, 0, -1), moveaxis(present, 0, -1)
 
 
-def _loss(library, refusals, variant, k, student, critic, gold, counted, numbers: Numbers, beta):
-    arrays = constant(library, student), constant(library, critic), gold, counted
-    found = avatarl_host.loss(library, refusals, variant, k, student, arrays, numbers, beta)
-    if found is not None:
-        return found
-    by_arrays = partial(_by_arrays, library, refusals, variant, k)
-    fields = student, critic, gold, counted, numbers, beta
-    if library.name == "jax":
-        from loopless.kernels.avatarl import xla as avatarl_jax
-
-        return avatarl_jax.loss(variant, k, by_arrays, *fields)
-    return by_arrays(*fields)
-
-
-def _by_arrays(library, refusals, variant, k, student, critic, gold, counted, numbers, beta):
-    """The loss in the library's own operations."""
+def _rewards(library, refusals, variant, critic, actions, present, mask, numbers):
+    critic = constant(library, critic)
+    survey = engine.survey(library, critic, 1, 1.0, 0.0, mask, refusals.critic)
     xp = library.xp
-    wide = library.wide(library.promote(student.dtype, critic.dtype))
-    z, critic = constant(library, student), constant(library, critic)
-    floor = FLOOR if variant == "original" else 0.0
-    rate = 1 / (1 + beta) if variant in ("subset", "full") else 1.0
-    of_student = vocabulary.survey(library, z, k, rate, floor, counted, refusals.student)
-    of_critic = vocabulary.survey(library, critic, k, 1.0, 0.0, counted, refusals.critic)
-    actions, present = targets_of.actions(library, gold, of_student.top, of_critic.top)
-    tokens = xp.moveaxis(actions, 0, -1)
+    log_mentor = logs_of(library, critic, actions, survey, 1.0, survey.peak.dtype)
+    present = xp.moveaxis(present, -1, 0)
     is_gold = first_of(library, present)
-    log_mentor = logs_of(library, critic, tokens, of_critic, 1.0, wide)
-    found = judged(
-        library,
-        variant,
-        targets_of.rewards(library, variant, log_mentor, present, is_gold, numbers),
-        logs_of(library, z, tokens, of_student, rate, wide),
-        present,
-        is_gold,
-        library.cast(of_student.entropy, wide),
-        library.cast(of_student.mean, wide),
-        rate,
-        beta,
-    )
-    each, mean = averaging(library, counted, found.losses)
-    dtype = of_student.peak.dtype
-    slope = vocabulary.Slope(
-        of_student.peak,
-        of_student.log_total,
-        library.cast(each(found.alpha), dtype),
-        library.cast(each(found.bonus + xp.zeros_like(found.alpha)), dtype),
-        tokens,
-        library.cast(xp.moveaxis(each(found.less), 0, -1), dtype),
-        counted,
-        rate,
-    )
-    stats = {name: mean(x) for name, x in found.stats.items()}
-    return vocabulary.sloped(library, mean(found.losses), student, slope, floor), stats
+    rewards = recipe.rewards(library, variant, log_mentor, present, is_gold, numbers)
+    return xp.moveaxis(rewards if mask is None else xp.where(mask, rewards, 0), 0, -1)
+
+
+# What the baselines share with the loss.
+
+
+def program(library, function, static: int):
+    """Return `function` of this library, compiled where it has a compiler.
+
+    The arguments up to number `static` are no arrays.
+    """
+    once = partial(scan.once(library, function, tuple(range(static + 1))), library)
+    return np.errstate(all="ignore")(once) if library is NUMPY else once  # masked rows may warn
+
+
+def averaging(library, mask, like):
+    """Return two functions: the share of a position in the mean, and the mean.
+
+    Both count masked positions as 0.
+    """
+    xp = library.xp
+    if mask is None:
+        count = max(math.prod(like.shape), 1)
+        return (lambda x: x / count), (lambda x: x.sum() / count)
+    count = library.cast(mask.sum(), like.dtype)
+    count = xp.where(count < 1, 1, count)
+
+    def unmasked(x):
+        return xp.where(mask, x, 0)
+
+    return (lambda x: unmasked(x) / count), (lambda x: unmasked(x).sum() / count)
 
 
 def first_of(library, x):
@@ -216,27 +295,7 @@ def first_of(library, x):
     return scan.row_numbers(library, x, 0, x.shape[0]) == 0
 
 
-def program(library, function, static: int):
-    """`function` of this library; the arguments up to number `static` are no arrays."""
-    once = partial(scan.once(library, function, tuple(range(static + 1))), library)
-    return np.errstate(all="ignore")(once) if library is NUMPY else once  # masked junk may warn
-
-
-def averaging(library, counted, like):
-    """How each counted position's part in a mean is written, and the mean: 0 where not counted."""
-    xp = library.xp
-    if counted is None:
-        count = max(math.prod(like.shape), 1)
-        return (lambda x: x / count), (lambda x: x.sum() / count)
-    count = targets_of.library_max(library, library.cast(counted.sum(), like.dtype), 1.0)
-
-    def kept(x):
-        return xp.where(counted, x, 0)
-
-    return (lambda x: kept(x) / count), (lambda x: kept(x).sum() / count)
-
-
-def logs_of(library, logits, tokens, seen, rate, dtype):
-    """log π [w, ...] of tokens [..., w], the rows of logits being surveyed."""
-    picked = library.xp.moveaxis(vocabulary.picked(library, logits, tokens, dtype), -1, 0)
-    return (picked - seen.peak) * rate - seen.log_total
+def logs_of(library, logits, tokens, survey, rate, dtype):
+    """log π [w, ...] of tokens [..., w] of surveyed rows of logits."""
+    entries = library.xp.moveaxis(engine.take(library, logits, tokens, dtype), -1, 0)
+    return (entries - survey.peak) * rate - survey.log_total

@@ -54,6 +54,16 @@ def to_toml(config: Any, header: str = "") -> str:
     return comment + tomli_w.dumps(schema.nested(plain))
 
 
+def complete(cls: type, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `settings` that an older version wrote with the defaults of keys that they lack."""
+    import tomli_w
+
+    values, problems = _parse(schema.keys_of(cls), tomli_w.dumps(settings), "settings")
+    if problems:
+        return settings
+    return tomllib.loads(to_toml(schema.build(cls, schema.nested(values))))
+
+
 def differences(old: Any, new: Any) -> list[str]:
     """What differs between two configs of one class: `gamma: 0.99 → 0.9`."""
     pairs = {
@@ -64,7 +74,7 @@ def differences(old: Any, new: Any) -> list[str]:
 
 
 def _checked(cls: type[Config], values: Mapping[str, Any], problems: list[str]) -> Config:
-    config = schema.build(cls(), schema.nested(values))
+    config = schema.build(cls, schema.nested(values))
     own = getattr(config, "problems", list)()
     if problems or own:
         raise BadConfig([*problems, *own])

@@ -49,13 +49,20 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def build(default: Any, values: Mapping[str, Any]) -> Any:
-    """`default` with the nested `values` in place of its own."""
-    changes = {
-        name: build(getattr(default, name), value) if isinstance(value, dict) else value
-        for name, value in values.items()
-    }
-    return replace(default, **changes)
+def build(cls: type, values: Mapping[str, Any]) -> Any:
+    """Return a config of class `cls` with the nested `values`, and defaults for all others.
+
+    Defaults that depend on other settings are the business of the class's `__post_init__`.
+    """
+    default = cls()
+    return cls(**{name: _with(getattr(default, name), value) for name, value in values.items()})
+
+
+def _with(default: Any, value: Any) -> Any:
+    """Return `value`; or if it is a table, `default` with the values of the table."""
+    if not isinstance(value, dict):
+        return value
+    return replace(default, **{name: _with(getattr(default, name), x) for name, x in value.items()})
 
 
 def value_of(config: Any, name: str) -> Any:

@@ -1,41 +1,200 @@
-"""DQN in compiled mode: environment and learner are one program, many events a call.
+"""DQN in compiled mode: environments and learner are one program, many events a call.
 
-Imports `compiled_mode`, `dqn_run` and `envs`. Tests: `tests/train/test_dqn_runs.py`.
+`engine.run.CompiledRun` drives it. `acting` and `describe` serve the hosted mode, too.
 """
 
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from loopless.envs import autoreset, make_compiled
-from loopless.train.dqn.algorithm import CompiledRun, build
+from loopless.train.dqn.algorithm import DQNAlgorithm, DQNLearner, DQNReport, build
 from loopless.train.dqn.config import DQN
-from loopless.train.dqn.loop import chunk_by_loop
-from loopless.train.dqn.run import Run
-from loopless.train.engine.compiled_mode import CompiledMode
+from loopless.train.engine.episodes import Episodes, play_once
+from loopless.train.engine.run import CompiledRun
+from loopless.train.engine.schedules import Chunks
 
 
-class Compiled(Run, CompiledMode):
-    """Environment and learner in one program; with `seeds`, so many of them side by side."""
+def make(config: DQN) -> CompiledRun:
+    """Return the compiled run of `config`."""
+    env = make_compiled(config.env)
+    world, evaluated = autoreset(env, config.envs), autoreset(env, config.eval_episodes)
+    algorithm = build(config, world.obs_space, env.actions)
+    program = CompiledDQN(algorithm, world, evaluated)
+    return CompiledRun(config, program, chunks(config), config.train_every)
 
-    def __init__(self, config: DQN) -> None:
-        env = make_compiled(config.env)
-        world = autoreset(env, config.envs)
-        algorithm = build(config, world.obs_space, env.actions)
-        super().__init__(config, algorithm)
-        self.run = CompiledRun(algorithm, world)
-        self.begin(
-            self.run.init, CompiledRun(algorithm, autoreset(env, config.eval_episodes)).judge
+
+def chunks(config: DQN) -> Chunks:
+    """Return which events a run has: first those that only collect, then those that learn."""
+    events = -(-config.steps // config.train_every)
+    collecting = min(events, -(-config.learning_starts // config.train_every))
+    return Chunks(events, max(1, config.log_every // config.train_every), collecting)
+
+
+def describe(
+    algorithm: DQNAlgorithm, learner: DQNLearner, replay: Any, step: int, report: Any
+) -> dict[str, Any]:
+    """Return a row of metrics at environment step `step`; report: None before learning."""
+    config = algorithm.config
+    level = "epsilon" if config.exploration == "epsilon" else "temperature"
+    row: dict[str, Any] = {
+        "replay_size": np.asarray(getattr(replay, "ring", replay).size),
+        "updates": np.asarray(learner.updates),
+        "skipped_updates": np.asarray(learner.skipped),
+        level: float(algorithm.explore(step, np)),
+    }
+    if report is not None:
+        row |= {name: np.asarray(value) for name, value in report._asdict().items()}
+        if config.prioritized != "off":
+            row["beta"] = float(algorithm.beta(step, np))
+    return row
+
+
+class ActionNoise(NamedTuple):
+    """What is random about actions; which fields there are depends on the kind of exploration."""
+
+    coin: Any = None
+    action: Any = None
+    gumbel: Any = None
+
+
+class DQNState(NamedTuple):
+    """The state of a compiled run between two events."""
+
+    learner: DQNLearner
+    replay: Any
+    running: Any  # the environments
+    obs: jax.Array  # to act on
+    action: jax.Array  # SARSA: what was decided to do there
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledDQN:
+    """The functions of a run in compiled environments (see `envs.autoreset`)."""
+
+    algorithm: DQNAlgorithm
+    world: Any
+    evaluated: Any  # the environments of evaluations
+
+    def init(self, key: jax.Array) -> DQNState:
+        """Return the state before the first event."""
+        algorithm = self.algorithm
+        for_weights, for_action, _ = jax.random.split(key, 3)
+        learner, replay = algorithm.init(for_weights)
+        running, obs = self.world.reset(key)
+        noise = self.noise(for_action, (algorithm.config.envs,))
+        q = algorithm.values(learner.weights, obs)
+        return DQNState(learner, replay, running, obs, self.choose(q, noise, algorithm.explore(0)))
+
+    def compile(self, spread: Callable) -> Callable:
+        """Return a function from (events, learning) to the compiled chunk of so many events."""
+
+        @cache
+        def compiled(events: int, learning: bool) -> Callable:
+            if self.algorithm.config.update == "loop":
+                from loopless.train.dqn.loop import chunk_by_loop
+
+                return chunk_by_loop(self, events, learning)
+            chunk = partial(self.chunk, events=events, learning=learning)
+            return jax.jit(spread(chunk, (0, 0, None)), donate_argnums=0)
+
+        return compiled
+
+    def chunk(
+        self, state: DQNState, key: jax.Array, first: jax.Array, *, events: int, learning: bool
+    ) -> tuple[DQNState, tuple[Episodes, DQNReport | None]]:
+        """Run `events` events from number `first` on; `key` is the run's."""
+        numbers = first + jnp.arange(events, dtype=jnp.int32)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+        event = partial(self.event, key, learning)
+        state, (episodes, report) = lax.scan(event, state, (numbers, keys))
+        return state, (episodes.reduce(), jax.tree.map(jnp.mean, report))
+
+    def event(self, run_key: jax.Array, learning: bool, state: DQNState, x: tuple) -> tuple:
+        """Step the environments, then make the updates that are due."""
+        number, key = x
+        algorithm, config = self.algorithm, self.algorithm.config
+        for_acting, for_learning = jax.random.split(key)
+        state, transitions, episodes = self.collect(run_key, number, for_acting, state)
+        replay, learner = algorithm.replay.add(state.replay, transitions), state.learner
+        report = None
+        if learning:
+            step = (number + 1) * config.train_every
+            beta = algorithm.beta(step)
+            learner, replay, report = algorithm.learn(learner, replay, for_learning, beta)
+            learner = algorithm.follow(learner, step)
+        return state._replace(learner=learner, replay=replay), (episodes, report)
+
+    def collect(
+        self, run_key: jax.Array, number: jax.Array, key: jax.Array, state: DQNState
+    ) -> tuple:
+        """Make the environment steps of event `number`; return state, transitions, episodes."""
+        algorithm, config = self.algorithm, self.algorithm.config
+        steps = config.train_every // config.envs
+        times = number * steps + jnp.arange(steps, dtype=jnp.int32)
+        net = algorithm.rebuild(state.learner.weights)
+
+        def step(now, x):
+            running, obs, action = now
+            noise, draws, level = x
+            if not config.sarsa:
+                action = self.choose(net(obs), noise, level)
+            running, after = self.world.step(running, action, draws)
+            transition = {
+                "obs": obs, "action": action, "reward": after.reward, "next_obs": after.next_obs,
+                "terminated": after.terminated, "truncated": after.truncated,
+            }  # fmt: skip
+            if config.sarsa:
+                # Decided for the true successor; done there, unless a new episode begins.
+                transition["next_action"] = self.choose(net(after.next_obs), noise, level)
+                restart = self.choose(net(after.obs), noise, level)
+                action = jnp.where(after.ended, restart, transition["next_action"])
+            ended = (after.ended, after.episode_return, after.episode_length)
+            return (running, after.obs, action), (transition, ended)
+
+        xs = (
+            self.noise(key, (steps, config.envs)),
+            self.world.draws(run_key, times),
+            algorithm.explore(times * config.envs),
         )
+        start = (state.running, state.obs, state.action)
+        (running, obs, action), (transitions, ended) = lax.scan(step, start, xs)
+        transitions = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
+        state = state._replace(running=running, obs=obs, action=action)
+        return state, transitions, Episodes.summarize(*ended)
 
-    @property
-    def replay(self) -> Any:
-        return self.carry.replay
+    def noise(self, key: jax.Array, shape: tuple[int, ...]) -> ActionNoise:
+        """Draw all that is random about actions [*shape]."""
+        first, second = jax.random.split(key)
+        actions = self.algorithm.actions
+        if self.algorithm.config.exploration == "boltzmann":
+            return ActionNoise(gumbel=jax.random.gumbel(first, (*shape, actions)))
+        coin = jax.random.uniform(first, shape)
+        return ActionNoise(coin, jax.random.randint(second, shape, 0, actions, jnp.int32))
 
-    def compiled(self, *which: Any) -> Any:
-        events, learning = which
-        if self.config.update == "loop":
-            return chunk_by_loop(self.run, events, learning)
-        chunk = partial(self.run.chunk, events=events, learning=learning)
-        return jax.jit(self.many(chunk, (0, 0, None)), donate_argnums=0)
+    def choose(self, q: jax.Array, noise: ActionNoise, level: jax.Array) -> jax.Array:
+        """Choose an action for each row of `q` [envs, actions]; each env throws its own coin."""
+        if self.algorithm.config.exploration == "boltzmann":
+            return jnp.argmax(q / level + noise.gumbel, -1).astype(jnp.int32)
+        greedy = jnp.argmax(q, -1).astype(jnp.int32)
+        return jnp.where(noise.coin < level, noise.action, greedy)
+
+    def evaluate(self, acting: Mapping[str, jax.Array], key: jax.Array) -> tuple:
+        """Return the returns and lengths of one episode in each env, without exploration."""
+        net = self.algorithm.rebuild(acting["online"])
+
+        def act(memory, obs, mask):
+            return memory, jnp.argmax(net(obs), -1).astype(jnp.int32)
+
+        return play_once(self.evaluated, act, (), key)
+
+    def describe(self, state: DQNState, event: int, report: Any) -> dict[str, Any]:
+        """Return a row of metrics after `event` events."""
+        step = event * self.algorithm.config.train_every
+        return describe(self.algorithm, state.learner, state.replay, step, report)

@@ -1,18 +1,16 @@
-"""What a DQN run can be told: every switch of the family with its default, and what makes no sense.
+"""The settings of a DQN run, and which of them contradict each other.
 
-Apart from `dqn.py`, so that `--help` and mistakes cost no import of JAX. Imports
-`ranges`. Tests: `tests/train/test_dqn_config.py`.
+`algorithm.py` uses them. This file needs no JAX, so that `--help` and a mistyped flag are quick.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from loopless.train.engine import ranges
+from loopless.train.engine import options
 
 
 @dataclass(frozen=True)
-class DQN:
+class DQN(options.AgentOptions, options.RunOptions):
     """Deep Q-learning and its family: double, duelling, n-step, prioritized, SARSA.
 
     The defaults solve CartPole-v1. Every `train_every` environment steps one event happens:
@@ -20,31 +18,10 @@ class DQN:
     each, one after the other.
     """
 
-    env: str = "CartPole-v1"
-    """Gymnasium id of the environment."""
-    mode: Literal["auto", "compiled", "hosted"] = "auto"
-    """compiled: environment and learner are one program. hosted: any Gymnasium environment.
-    auto: compiled where there is a compiled environment of that id, and neither overlap nor a
-    vectorization is asked for."""
-    steps: int = 500_000
-    """Environment steps in all, over all envs."""
-    seed: int = 0
-    """The seed of everything random."""
-    seeds: int = 1
-    """Train so many agents in one program, with seeds from `seed` on (compiled mode)."""
-    envs: int = 1
-    """Environments side by side."""
-    vectorization: Literal["auto", "sync", "async", "native", "envpool"] = "auto"
-    """How hosted environments run side by side."""
-    overlap: bool = False
-    """Hosted: act while the learner works, with weights that are one call old. A slightly
-    different algorithm, and faster on two cores."""
     overlap_events: int = 8
     """With overlap: events in a call. They are the same events, one after the other; only the
     weights that act are older."""
 
-    net: Literal["auto", "mlp", "conv"] = "auto"
-    """auto: convolutions for images of bytes, else an MLP."""
     hidden: tuple[int, ...] = (120, 84)
     """Widths of the hidden layers (after the convolutions, if there are any)."""
     activation: Literal["relu", "tanh", "selu"] = "relu"
@@ -52,8 +29,6 @@ class DQN:
     duelling: bool = False
     """Q = V + A − mean A."""
 
-    gamma: float = 0.99
-    """Discount."""
     target: Literal["replace", "polyak", "off"] = "replace"
     """The target network: copied now and then, followed slowly, or none (targets by the online
     network)."""
@@ -71,7 +46,7 @@ class DQN:
     buffer_size: int = 10_000
     """Transitions that the replay buffer holds."""
     batch_size: int = 128
-    """Transitions a gradient step is computed from."""
+    """Transitions of a gradient step."""
     learning_starts: int = 10_000
     """Environment steps before the first event."""
     train_every: int = 10
@@ -125,98 +100,86 @@ class DQN:
     """fused: an event's updates are one compiled call. loop: the same updates one by one, for
     comparison and debugging."""
 
-    eval_every: int = 25_000
-    """Environment steps between evaluations without exploration; 0: none."""
-    eval_episodes: int = 10
-    """Episodes of an evaluation."""
-    run: str | None = None
-    """Name of the run's folder under `runs`; the next free one if left out."""
-    runs: Path = Path("runs")
-    """Folder of all runs."""
-    log_every: int = 5_000
-    """Environment steps between two rows of metrics."""
-    plot_every: int = 50_000
-    """Environment steps between two drawings of the plots; 0: only at the end."""
-    checkpoint_every: int = 100_000
-    """Environment steps between two checkpoints."""
-    on_nan: Literal["stop", "skip"] = "stop"
-    """At an update that is not finite: stop the run, or leave that update out."""
-    profile: bool = False
-    """Print where the time went, and write a JAX trace into the run's folder."""
-    tensorboard: bool = False
-    """Write TensorBoard files, too."""
-
     @property
-    def rows(self) -> int:
+    def update_size(self) -> int:
         """Transitions that one gradient step sees."""
         return self.batch_size * self.accumulate * (self.updates if self.mega_batch else 1)
 
     @property
     def draws(self) -> int:
-        """How often an event draws so many."""
+        """How many times an event draws `update_size` transitions."""
         return 1 if self.mega_batch else self.updates
 
     def problems(self) -> list[str]:
-        """What makes no sense, in words."""
-        wrong = ranges.problems(
-            self, LEAST,
+        """Return what is wrong with the settings, one sentence for each problem."""
+        problems = super().problems() + options.range_problems(
+            self, LEAST | options.AGENT_LEAST,
             shares=("gamma", "tau", "beta"),
-            above_zero=("learning_rate", "huber_delta", "max_gradient_norm"),
+            positive=("learning_rate", "huber_delta", "max_gradient_norm"),
         )  # fmt: skip
-        if wrong:
-            return wrong
+        if problems:
+            return problems
         if self.exploration == "epsilon" and max(self.explore_start, self.explore_end) > 1:
-            wrong.append("explore_start and explore_end are probabilities with epsilon.")
-        if self.exploration == "boltzmann" and not min(self.explore_start, self.explore_end) > 0:
-            wrong.append("explore_start and explore_end are temperatures above 0 with boltzmann.")
-        if self.train_every % self.envs:
-            wrong.append(f"train_every is {self.train_every}, no multiple of envs={self.envs}.")
-        if self.rows > self.buffer_size:
-            wrong.append(
-                f"a gradient step sees {self.rows} transitions, more than buffer_size="
-                f"{self.buffer_size}. Use a smaller batch_size or a larger buffer."
+            problems.append(
+                "explore_start and explore_end are probabilities with exploration=epsilon; neither "
+                "may be above 1."
             )
-        if self.rows > max(self.learning_starts, self.train_every):
-            wrong.append(
-                f"learning_starts is {self.learning_starts}, fewer than the {self.rows} "
-                f"transitions of the first gradient step."
+        if self.exploration == "boltzmann" and not min(self.explore_start, self.explore_end) > 0:
+            problems.append(
+                "explore_start and explore_end are temperatures with exploration=boltzmann; both "
+                "must be above 0."
+            )
+        problems += self._size_problems()
+        if self.newest and self.prioritized != "off":
+            problems.append("newest and prioritized cannot be combined; leave one of them out.")
+        if self.double and (self.sarsa or self.target == "off"):
+            problems.append("double needs a target network, and cannot be combined with sarsa.")
+        if self.sarsa and self.n_step > 1:
+            problems.append("sarsa looks one step ahead; leave n_step out.")
+        if self.vectorization in ("native", "envpool") and self.n_step > 1 and self.envs > 1:
+            problems.append(
+                f"n_step above 1 with vectorization={self.vectorization} needs envs=1, because "
+                f"steps that only reset are left out. Use vectorization sync or async."
+            )
+        problems += self.mode_problems()
+        if self.overlap and (self.sarsa or self.update == "loop"):
+            problems.append("overlap cannot be combined with sarsa or with update=loop.")
+        if self.update == "loop" and self.seeds > 1:
+            problems.append("update=loop trains one seed at a time; leave seeds out.")
+        return problems
+
+    def _size_problems(self) -> list[str]:
+        problems = [
+            f"{name} must be a multiple of envs={self.envs}; received {getattr(self, name)}."
+            for name in ("train_every", "buffer_size")
+            if getattr(self, name) % self.envs
+        ]
+        if self.update_size > self.buffer_size:
+            problems.append(
+                f"a gradient step sees {self.update_size} transitions, more than buffer_size="
+                f"{self.buffer_size}. Use a smaller batch_size or a larger buffer_size."
+            )
+        if self.update_size > max(self.learning_starts, self.train_every):
+            problems.append(
+                f"learning_starts must be at least {self.update_size}, the transitions of the "
+                f"first gradient step; received {self.learning_starts}."
             )
         if self.train_every > self.buffer_size:
-            wrong.append("train_every is larger than buffer_size.")
-        if self.buffer_size % self.envs:
-            wrong.append(f"buffer_size is {self.buffer_size}, no multiple of envs={self.envs}.")
-        if self.newest > self.batch_size:
-            wrong.append(f"newest is {self.newest}, more than batch_size={self.batch_size}.")
-        if self.newest and self.prioritized != "off":
-            wrong.append("newest and prioritized do not go together: leave one out.")
-        if self.double and (self.sarsa or self.target == "off"):
-            wrong.append("double needs a target network, and no sarsa.")
-        if self.sarsa and self.n_step > 1:
-            wrong.append("sarsa goes one step at a time: leave n_step out.")
-        if self.vectorization in ("native", "envpool") and self.n_step > 1 and self.envs > 1:
-            wrong.append(
-                f"n_step above 1 with vectorization={self.vectorization} goes with one env: their "
-                f"steps that only reset are left out. Use sync or async."
+            problems.append(
+                f"train_every must not be larger than buffer_size={self.buffer_size}; received "
+                f"{self.train_every}."
             )
-        if self.mode == "hosted" and self.seeds > 1:
-            wrong.append("seeds above 1 are for compiled mode; start one run for each seed.")
-        if self.mode == "compiled" and self.overlap:
-            wrong.append("overlap is for hosted mode; a compiled run has nothing to wait for.")
-        if self.mode == "compiled" and self.vectorization != "auto":
-            wrong.append("vectorization is for hosted mode; compiled envs are always side by side.")
-        if self.overlap and (self.sarsa or self.update == "loop"):
-            wrong.append("overlap goes with neither sarsa nor update=loop.")
-        if self.update == "loop" and self.seeds > 1:
-            wrong.append("update=loop goes one seed at a time.")
-        return wrong
+        if self.newest > self.batch_size:
+            problems.append(
+                f"newest must not be larger than batch_size={self.batch_size}; received "
+                f"{self.newest}."
+            )
+        return problems
 
 
 LEAST = {
-    "steps": 1, "seed": 0, "seeds": 1, "envs": 1, "target_every": 1, "n_step": 1,
-    "buffer_size": 1, "batch_size": 1, "learning_starts": 0, "train_every": 1, "updates": 1,
-    "overlap_events": 1,
-    "repeats": 1, "accumulate": 1, "newest": 0, "alpha": 0, "priority_epsilon": 0,
-    "explore_start": 0, "explore_end": 0, "explore_steps": 0, "learning_rate_end": 0,
-    "weight_decay": 0, "eval_every": 0, "eval_episodes": 1, "log_every": 1, "plot_every": 0,
-    "checkpoint_every": 1,
+    "target_every": 1, "n_step": 1, "buffer_size": 1, "batch_size": 1, "learning_starts": 0,
+    "train_every": 1, "updates": 1, "overlap_events": 1, "repeats": 1, "accumulate": 1, "newest": 0,
+    "alpha": 0, "priority_epsilon": 0, "explore_start": 0, "explore_end": 0, "explore_steps": 0,
+    "learning_rate_end": 0, "weight_decay": 0,
 }  # fmt: skip

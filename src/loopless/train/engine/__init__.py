@@ -1,1 +1,1 @@
-"""What every trainer shares."""
+"""What every trainer shares: runs, agents, episodes, health, optimizer, schedules, options."""

@@ -1,7 +1,6 @@
-"""The episodes of a run as numbers: those that ended while it trained, and those it is judged by.
+"""The episodes of a run as metrics: those that ended during training, and those of evaluations.
 
-Shared by the trainers whose agents act. Imports JAX. Tests: `tests/train/test_dqn_runs.py` and
-`tests/train/test_ppo_runs.py`.
+For the trainers whose agents act; `engine.run` calls it.
 """
 
 from collections.abc import Callable
@@ -12,22 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-EVALUATION = 1_000_003  # added to a seed: evaluations see other episodes than training does
-LONGEST_EVALUATION = 10_000  # steps, where the environment sets no limit
+EVALUATION = 1_000_003  # added to a seed, so that evaluations have other episodes than training
+LONGEST_EVALUATION = 10_000  # steps of an episode, where the environment sets no limit
 
 
 class Episodes(NamedTuple):
-    """The episodes that ended during some steps of a compiled run."""
+    """A summary of the episodes that ended during some steps of a compiled run."""
 
-    ended: jax.Array  # how many
+    ended: jax.Array  # how many episodes
     total_return: jax.Array
     total_length: jax.Array
     least: jax.Array
     most: jax.Array
 
     @classmethod
-    def of(cls, ended: jax.Array, returns: jax.Array, lengths: jax.Array) -> "Episodes":
-        """Those that `ended`, of steps [...]."""
+    def summarize(cls, ended: jax.Array, returns: jax.Array, lengths: jax.Array) -> "Episodes":
+        """Summarize the episodes that ended with a step, where `ended` [...] is true."""
         infinity = jnp.asarray(jnp.inf, returns.dtype)
         return cls(
             ended.sum(dtype=jnp.int32),
@@ -38,28 +37,28 @@ class Episodes(NamedTuple):
         )
 
     @classmethod
-    def none(cls) -> "Episodes":
-        """Of no step at all."""
-        none, infinity = jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, jnp.float32)
-        return cls(none, jnp.zeros((), jnp.float32), none, infinity, -infinity)
+    def empty(cls) -> "Episodes":
+        """Return the summary of no episode."""
+        zero, infinity = jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, jnp.float32)
+        return cls(zero, jnp.zeros((), jnp.float32), zero, infinity, -infinity)
 
-    def together(self) -> "Episodes":
-        """Of several [n], one."""
+    def reduce(self) -> "Episodes":
+        """Reduce stacked summaries [n] to one."""
         return Episodes(
             self.ended.sum(), self.total_return.sum(), self.total_length.sum(),
             self.least.min(), self.most.max(),
         )  # fmt: skip
 
-    def and_(self, more: "Episodes") -> "Episodes":
-        """Both."""
+    def merge(self, other: "Episodes") -> "Episodes":
+        """Return the summary of both."""
         return Episodes(
-            self.ended + more.ended, self.total_return + more.total_return,
-            self.total_length + more.total_length,
-            jnp.minimum(self.least, more.least), jnp.maximum(self.most, more.most),
+            self.ended + other.ended, self.total_return + other.total_return,
+            self.total_length + other.total_length,
+            jnp.minimum(self.least, other.least), jnp.maximum(self.most, other.most),
         )  # fmt: skip
 
-    def row(self, before: np.ndarray) -> dict[str, Any]:
-        """Metrics; `before` is how many episodes had ended earlier."""
+    def metrics(self, before: np.ndarray) -> dict[str, Any]:
+        """Return a row of metrics; `before` is how many episodes had ended earlier."""
         count = np.asarray(self.ended)
         with np.errstate(divide="ignore", invalid="ignore"):
             score = np.asarray(self.total_return) / count
@@ -68,8 +67,8 @@ class Episodes(NamedTuple):
         return row | {"return_min": np.asarray(self.least), "return_max": np.asarray(self.most)}
 
 
-def hosted_row(before: int, returns: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
-    """Metrics of the episodes that ended on the host; `before` is how many had ended earlier."""
+def hosted_metrics(before: int, returns: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
+    """Return a row of metrics of hosted episodes; `before` is how many had ended earlier."""
     row: dict[str, Any] = {"episodes": before + len(returns)}
     if len(returns):
         row |= {"return_mean": returns.mean(), "length_mean": lengths.mean()}
@@ -77,10 +76,11 @@ def hosted_row(before: int, returns: np.ndarray, lengths: np.ndarray) -> dict[st
     return row
 
 
-def one_each(world: Any, act: Callable, memory: Any, key: jax.Array) -> tuple:
-    """Returns and lengths [envs] of one episode in each environment of the compiled `world`.
+def play_once(world: Any, act: Callable, memory: Any, key: jax.Array) -> tuple:
+    """Play one episode in each environment of the compiled `world`; its returns, lengths [envs].
 
-    act: (memory, observations, mask) → (memory, actions). The mask is None where all is allowed.
+    act: (memory, observations, mask) → (memory, actions). The mask is None where every action is
+    legal.
     """
     running, obs = world.reset(key)
 
@@ -89,19 +89,19 @@ def one_each(world: Any, act: Callable, memory: Any, key: jax.Array) -> tuple:
         memory, action = act(memory, obs, world.mask(running))
         running, after = world.step(running, action, world.draws(key, time))
         score = score + jnp.where(alive, after.reward, 0)
-        onward = (running, after.obs, memory, alive & ~after.ended, score, length + alive)
-        return onward, None
+        alive, length = alive & ~after.ended, length + alive
+        return (running, after.obs, memory, alive, score, length), None
 
     envs = world.envs
-    alive, none = jnp.ones(envs, bool), jnp.zeros(envs, jnp.int32)
+    alive, zeros = jnp.ones(envs, bool), jnp.zeros(envs, jnp.int32)
     times = jnp.arange(world.max_steps or LONGEST_EVALUATION, dtype=jnp.int32)
-    start = (running, obs, memory, alive, jnp.zeros(envs), none)
+    start = (running, obs, memory, alive, jnp.zeros(envs), zeros)
     (_, _, _, _, score, length), _ = lax.scan(step, start, times)
     return score, length
 
 
-def evaluation(returns: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
-    """A row of metrics from the episodes of an evaluation, [..., episodes]."""
+def evaluation_metrics(returns: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
+    """Return a row of metrics from the episodes of an evaluation, [..., episodes]."""
     return {
         "eval_return": returns.mean(-1),
         "eval_return_std": returns.std(-1),

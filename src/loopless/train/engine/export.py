@@ -1,7 +1,4 @@
-"""Networks as plain arrays and words: what the exports of all trainers have in common.
-
-Imports NumPy. Tests: `tests/train/test_commands_results.py`, `tests/train/test_ppo_export.py`.
-"""
+"""Networks as plain arrays with a description in words: what the exports of trainers share."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,12 +13,13 @@ PICTURE = (
 )
 
 
-def described(
+def describe_network(
     layers: Iterable[tuple[Any, Any]], images: Any
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
-    """The arrays of dense `layers` (weight, bias) behind the convolutions `images`, if any.
+    """Return the arrays of dense `layers` (weight, bias) and of the convolutions before them.
 
-    With them what a card says of these, and how an observation becomes the x that goes in.
+    images: the convolutions, or None. With the arrays come the entries of the card about them, and
+    the sentences on how an observation becomes the input x.
     """
     arrays: dict[str, np.ndarray] = {}
     for number, (weight, bias) in enumerate(layers):

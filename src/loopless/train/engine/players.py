@@ -1,9 +1,6 @@
-"""A trained policy in Gymnasium environments, and which of the two modes a run is in.
+"""Trained policies that play in Gymnasium environments; and whether a run is hosted at all."""
 
-Imports `envs`, `episodes` and Gymnasium. Tests: `tests/train/test_commands_results.py`.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -17,7 +14,7 @@ LONGEST_RECORDING = 2_000  # frames
 
 
 def is_hosted(config: Any) -> bool:
-    """Whether a run of `config` is in hosted mode; BadConfig if it cannot be in the one asked."""
+    """Return whether a run of `config` is hosted; raise BadConfig if it cannot be as asked."""
     hosted = config.overlap or config.vectorization != "auto"
     if config.mode == "auto":
         hosted |= config.env not in compiled_ids()
@@ -30,30 +27,36 @@ def is_hosted(config: Any) -> bool:
 
 
 class Player:
-    """A trained policy, without exploration. `weights` are the arrays that act, by name."""
+    """A trained policy, without exploration.
 
-    def __init__(self, config: Any, weights: Mapping[str, np.ndarray]) -> None:
-        self.config, self.weights = config, weights
+    weights: the arrays that act, by name. make_policy: (config, weights, envs) → what acts in
+    these environments, a function from observations to actions.
+    """
+
+    def __init__(
+        self, config: Any, weights: Mapping[str, np.ndarray], make_policy: Callable
+    ) -> None:
+        self.config, self.weights, self._make_policy = config, weights, make_policy
 
     def policy(self, envs: HostedEnvs) -> Any:
-        """What acts in `envs`: observations → actions."""
-        raise NotImplementedError
+        """Return what acts in `envs`."""
+        return self._make_policy(self.config, self.weights, envs)
 
     def episodes(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns and lengths of `count` episodes."""
-        with judged_envs(self.config, count, seed) as envs:
+        """Play `count` episodes; their returns and lengths."""
+        with evaluation_envs(self.config, count, seed) as envs:
             return first_episodes(envs, self.policy(envs))
 
     def frames(self, seed: int) -> tuple[list[np.ndarray], float]:
-        """The pictures of one episode, and how many of them make a second."""
+        """Play one episode; its pictures, and how many of them make a second."""
         options = {"render_mode": "rgb_array"}
         try:
             with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
                 policy, frames = self.policy(envs), [envs.render()[0]]
-                told = envs.mask is not None and masks.takes_mask(policy)
+                takes_mask = envs.mask is not None and masks.takes_mask(policy)
                 while len(frames) < LONGEST_RECORDING:
-                    step = envs.step(policy(envs.obs, envs.mask) if told else policy(envs.obs))
-                    if step.ended[0]:
+                    inputs = (envs.obs, envs.mask) if takes_mask else (envs.obs,)
+                    if envs.step(policy(*inputs)).ended[0]:
                         break
                     frames.append(envs.render()[0])
                 return frames, envs.frame_rate
@@ -61,14 +64,14 @@ class Player:
             raise EnvError(f"envs: {self.config.env} renders no frames: {error}") from error
 
 
-def judged_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
-    """Environments in which a policy is judged: in this process, but for ids that others have."""
+def evaluation_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
+    """Make environments for evaluations: in this process, unless EnvPool has to make them."""
     kind = "envpool" if config.vectorization == "envpool" else "sync"
     return HostedEnvs(config.env, envs, seed=seed, vectorization=kind)
 
 
 def first_episodes(envs: HostedEnvs, policy: Any, steps: int = 100) -> tuple:
-    """Returns and lengths [envs] of the first episode in each environment."""
+    """Play until each environment has ended an episode; the returns and lengths [envs]."""
     returns, lengths = np.full(envs.envs, np.nan), np.zeros(envs.envs, np.int64)
     most = envs.max_steps or LONGEST_EVALUATION
     for _ in range(-(-most // steps)):

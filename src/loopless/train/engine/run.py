@@ -1,22 +1,40 @@
-"""What a run of any trainer is in either mode: its events counted, and what stopped it.
+"""Runs, as `runs.session` and the commands drive them, whatever the trainer is.
 
-An event is the unit that a trainer never cuts. Imports NumPy. Tests:
-`tests/train/test_dqn_runs.py`, `tests/train/test_ppo_runs.py`.
+`CompiledRun` drives a trainer whose environments are compiled into its program, `HostedRun` one
+that acts in Gymnasium environments. Both are given an object with the functions of the trainer
+(`Program`, `HostedAgent`) and do what is not the algorithm: count events, call the compiled
+functions chunk by chunk, evaluate, save and restore.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+from loopless.envs import HostedEnvs
+from loopless.runs import trees
+from loopless.runs.checkpoint import Checkpoint
+from loopless.runs.progress.clock import Clock
+from loopless.train.engine import episodes, health
+from loopless.train.engine.agents import Axes, advance_agents, map_agents
+from loopless.train.engine.players import evaluation_envs, first_episodes
+
+Chunk = Callable[[Any, jax.Array, Any], tuple]  # (state, key, first event) → state, (…, report)
 
 
 class Run:
-    """A run; `schedule` says how many events come next, and `each` is their environment steps."""
+    """A run of any trainer: its events counted, its failure and its result put into words.
 
-    def __init__(self, config: Any, schedule: Any, each: int) -> None:
-        self.config, self.schedule, self.each = config, schedule, each
-        self.event, self.total = 0, schedule.events * each
+    `chunks` says how many events come next (`schedules.Chunks`, or the like); `each` is how many
+    steps an event has.
+    """
+
+    def __init__(self, config: Any, chunks: Any, each: int) -> None:
+        self.config, self.chunks, self.each = config, chunks, each
+        self.event, self.total = 0, chunks.events * each
         self.episodes: Any = 0
 
     @property
@@ -25,37 +43,215 @@ class Run:
 
     @property
     def learner(self) -> Any:
-        """All that learning changes: `updates`, `failed`, and the weights by `parted`."""
-        raise NotImplementedError
-
-    def describe(self, report: Any) -> dict[str, Any]:
-        """A row of metrics from the mean report of some events, and from the schedules."""
+        """All that learning changes; it has the counters that `health.judge` keeps."""
         raise NotImplementedError
 
     def failure(self) -> str | None:
-        failed = np.atleast_1d(self.learner.failed)
-        if not failed.any():
-            return None
-        updates = np.atleast_1d(self.learner.updates)
-        where = ", ".join(
-            f"update {updates[i]:,}" + (f" of {self.agent(int(i))}" if len(failed) > 1 else "")
-            for i in np.flatnonzero(failed)
-        )
-        return f"the loss or its gradient was not finite at {where}; learning stopped there"
+        """Return where learning stopped because a number was not finite; None if it did not."""
+        return health.failure_message(self.learner, self.agent_name)
 
-    def agent(self, number: int) -> str:
-        """What tells an agent of several from the others."""
+    def agent_name(self, number: int) -> str:
+        """Return the name of one agent of several."""
         return f"seed {self.config.seed + number}"
 
     def settle(self, folder: Path) -> None:
-        """Keep in the folder of a new run what it needs beside checkpoints: nothing."""
+        """Write into the folder of a new run what it needs beside checkpoints: here, nothing."""
 
     def outcome(self, last: Mapping[str, Any]) -> str | None:
-        """What came out, in words, from the last metrics; None if they do not tell."""
+        """Return the result in words, from the last metrics; None if they do not tell."""
         score = last.get("eval_return", last.get("return_mean"))
         if score is None:
             return None
         return f"Return {', '.join(f'{value:.1f}' for value in np.atleast_1d(score))}."
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Release what the run holds: here, nothing."""
+
+
+class Program(Protocol):
+    """The functions of a compiled trainer. Its state has a field `learner`.
+
+    A learner gives the arrays that act by `acting()`, and takes them back by `with_acting`.
+    """
+
+    def init(self, key: jax.Array) -> Any:
+        """Return the state before the first event."""
+        ...
+
+    def compile(self, spread: Callable[[Callable, Axes], Callable]) -> Callable[..., Chunk]:
+        """Return a function from (events, learning) to the compiled chunk of so many events.
+
+        `spread(function, axes)` makes a function of one agent one of all agents.
+        """
+        ...
+
+    def evaluate(self, acting: Mapping[str, jax.Array], key: jax.Array) -> tuple:
+        """Return the returns and lengths of episodes without exploration."""
+        ...
+
+    def describe(self, state: Any, event: int, report: Any) -> dict[str, Any]:
+        """Return a row of metrics from the state after `event` events, and from the last report."""
+        ...
+
+
+class CompiledRun(Run):
+    """Environments and learner as one program; with `seeds`, so many agents in it."""
+
+    def __init__(self, config: Any, program: Program, chunks: Any, each: int) -> None:
+        super().__init__(config, chunks, each)
+        self.program = program
+        self.episodes = np.zeros((config.seeds,) if config.seeds > 1 else (), np.int64)
+        keys = [jax.random.key(config.seed + i) for i in range(config.seeds)]
+        self.key = keys[0] if config.seeds == 1 else jnp.stack(keys)
+        alone = config.seeds == 1
+        several = (lambda function, axes: function) if alone else map_agents
+        self.state = jax.jit(several(program.init, (0,)))(self.key)
+        self._evaluate = jax.jit(several(program.evaluate, (0, 0)))
+        self.compiled = program.compile(several if alone else advance_agents)
+
+    @property
+    def learner(self) -> Any:
+        return self.state.learner
+
+    def advance(self, clock: Clock) -> Mapping[str, Any]:
+        """Train one chunk, and return its metrics."""
+        events = self.chunks.after(self.event)
+        with clock("learn"):
+            chunk = self.compiled(events, self.chunks.is_learning(self.event))
+            self.state, (ended, report) = chunk(self.state, self.key, np.int32(self.event))
+            jax.block_until_ready(self.state.learner)
+        self.event += events
+        with clock("log"):
+            row = ended.metrics(self.episodes)
+            self.episodes = row["episodes"]
+            return row | self.program.describe(self.state, self.event, report)
+
+    def evaluate(self) -> Mapping[str, Any]:
+        """Return the metrics of episodes without exploration."""
+        fold = jax.random.fold_in
+        fold = jax.vmap(fold, (0, None)) if self.config.seeds > 1 else fold
+        key = fold(self.key, episodes.EVALUATION)
+        returns, lengths = self._evaluate(self.learner.acting(), key)
+        return episodes.evaluation_metrics(np.asarray(returns), np.asarray(lengths))
+
+    def arrays(self) -> Mapping[str, Any]:
+        """Return all arrays of a checkpoint by name."""
+        return trees.flatten(self._tree())
+
+    def _tree(self) -> dict[str, Any]:
+        acting, rest = split(self.learner)
+        numbers = {"event": np.int64(self.event), "episodes": self.episodes}
+        return {"weights": acting, "carry": self.state._replace(learner=rest), **numbers}
+
+    def restore(self, checkpoint: Checkpoint) -> str:
+        """Go on from a checkpoint. Returns what is lost by it: nothing."""
+        tree = trees.unflatten(self._tree(), checkpoint.arrays)
+        learner = tree["carry"].learner.with_acting(tree["weights"])
+        self.state = tree["carry"]._replace(learner=learner)
+        self.event, self.episodes = int(tree["event"]), tree["episodes"]
+        return ""
+
+
+class HostedAgent(Protocol):
+    """The functions of a trainer that acts in Gymnasium environments, and what they change."""
+
+    envs: HostedEnvs
+    learner: Any
+
+    def start_chunk(self, event: int, events: int) -> None:
+        """Prepare for `events` events from number `event` on."""
+        ...
+
+    def advance(self, event: int, end: int, learning: bool, clock: Clock) -> tuple:
+        """Act and learn from event number `event` on, not beyond `end`.
+
+        Returns how many events that were, the episodes that ended, and the report as an array.
+        """
+        ...
+
+    def greedy_policy(self) -> Callable:
+        """Return what acts without exploration, by the weights as they are now."""
+        ...
+
+    def describe(self, event: int, report: np.ndarray, learning: bool) -> dict[str, Any]:
+        """Return a row of metrics after `event` events, from the mean report of the last ones."""
+        ...
+
+    def tree(self) -> dict[str, Any]:
+        """Return all that a checkpoint saves of it, the weights under "weights"."""
+        ...
+
+    def restore(self, tree: Mapping[str, Any], event: int) -> None:
+        """Go on from a saved tree, with new episodes."""
+        ...
+
+
+class HostedRun(Run):
+    """Gymnasium environments on the host, and a learner that is called once an event."""
+
+    def __init__(self, config: Any, agent: HostedAgent, chunks: Any, each: int) -> None:
+        super().__init__(config, chunks, each)
+        self.agent = agent
+        self._evaluation_envs: HostedEnvs | None = None
+
+    @property
+    def learner(self) -> Any:
+        return self.agent.learner
+
+    def advance(self, clock: Clock) -> Mapping[str, Any]:
+        """Train one chunk, and return its metrics."""
+        agent, learning = self.agent, self.chunks.is_learning(self.event)
+        end = self.event + self.chunks.after(self.event)
+        reports, returns, lengths = [], [], []
+        with clock("learn"):
+            agent.start_chunk(self.event, end - self.event)
+        while self.event < end:
+            events, ended, report = agent.advance(self.event, end, learning, clock)
+            self.event += events
+            reports.append(report)
+            returns.append(ended.episode_return)
+            lengths.append(ended.episode_length)
+        with clock("learn"):
+            means = np.mean(np.vstack([np.asarray(report) for report in reports]), 0)
+        with clock("log"):
+            row = episodes.hosted_metrics(
+                self.episodes, np.concatenate(returns), np.concatenate(lengths)
+            )
+            self.episodes = row["episodes"]
+            return row | agent.describe(self.event, means, learning)
+
+    def evaluate(self) -> Mapping[str, Any]:
+        """Return the metrics of episodes without exploration."""
+        config = self.config
+        if self._evaluation_envs is None:
+            self._evaluation_envs = evaluation_envs(config, config.eval_episodes, config.seed)
+        self._evaluation_envs.restart(config.seed + episodes.EVALUATION)
+        policy = self.agent.greedy_policy()
+        return episodes.evaluation_metrics(*first_episodes(self._evaluation_envs, policy))
+
+    def arrays(self) -> Mapping[str, Any]:
+        """Return all arrays of a checkpoint by name."""
+        return trees.flatten(self._tree())
+
+    def _tree(self) -> dict[str, Any]:
+        numbers = {"event": np.int64(self.event), "episodes": np.int64(self.episodes)}
+        return self.agent.tree() | numbers
+
+    def restore(self, checkpoint: Checkpoint) -> str:
+        """Go on from a checkpoint. Returns what is lost by it, in words."""
+        tree = trees.unflatten(self._tree(), checkpoint.arrays)
+        self.event, self.episodes = int(tree["event"]), int(tree["episodes"])
+        self.agent.restore(tree, self.event)
+        return "environments cannot be saved: their episodes were started anew"
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.agent.envs.close()
+        if self._evaluation_envs is not None:
+            self._evaluation_envs.close()
+
+
+def split(learner: Any) -> tuple[dict[str, jax.Array], Any]:
+    """Return the arrays that act by name, and the learner without them, for a checkpoint."""
+    acting = learner.acting()
+    return acting, learner.with_acting(dict.fromkeys(acting))

@@ -1,1 +1,41 @@
-"""Proximal policy optimization."""
+"""Proximal policy optimization. Read `algorithm.py` first; `config.py` has the settings.
+
+Here is what the commands call. JAX is imported when one of these functions is called, not before.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from loopless.train.ppo.config import PPO
+
+
+def make(config: PPO) -> Any:
+    """Return the run that `config` describes: a `CompiledRun` or a `HostedRun`."""
+    from loopless.train.engine.players import is_hosted
+    from loopless.train.ppo import compiled, hosted
+
+    return hosted.make(config) if is_hosted(config) else compiled.make(config)
+
+
+def player(config: PPO, weights: Mapping[str, Any]) -> Any:
+    """Return a player who takes the likeliest action by the policy."""
+    from loopless.train.engine.players import Player
+    from loopless.train.ppo.algorithm import build
+    from loopless.train.ppo.policy import make_policy
+
+    def policy(config: PPO, weights: Mapping[str, Any], envs: Any) -> Any:
+        algorithm = build(config, envs.obs_space, envs.action_space, envs.max_steps)
+        return make_policy(algorithm, weights, 0, greedy=True)
+
+    return Player(config, weights, policy)
+
+
+def export(config: PPO, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arrays of a policy, and a card that says how to use them."""
+    from loopless.train.engine.players import evaluation_envs
+    from loopless.train.ppo.algorithm import build
+    from loopless.train.ppo.policy import describe_policy
+
+    with evaluation_envs(config, 1, 0) as envs:
+        algorithm = build(config, envs.obs_space, envs.action_space, envs.max_steps)
+    return describe_policy(algorithm, weights)

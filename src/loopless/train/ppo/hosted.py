@@ -1,6 +1,6 @@
 """PPO in hosted mode: Gymnasium environments on the host, the learner one compiled call a rollout.
 
-Imports `ppo_acting`, `ppo_run` and `envs`. Tests: `tests/train/test_ppo_hosted.py`.
+`engine.run.HostedRun` drives it; the policies that act are in `policy.py`.
 """
 
 from collections.abc import Mapping
@@ -8,25 +8,30 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from loopless.envs import HostedEnvs
 from loopless.envs.hosted.blocks import Block
-from loopless.runs import trees
-from loopless.runs.checkpoint import Checkpoint
 from loopless.runs.progress.clock import Clock
-from loopless.train.engine.episodes import EVALUATION, evaluation, hosted_row
-from loopless.train.engine.players import first_episodes, judged_envs
-from loopless.train.ppo.acting import policy_of
-from loopless.train.ppo.algorithm import Learner, Report, Rollout, build, hosted_rollout
+from loopless.train.engine.rollouts import Rollout
+from loopless.train.engine.run import HostedRun, split
+from loopless.train.ppo.algorithm import PPOAlgorithm, PPOLearner, PPOReport, build
+from loopless.train.ppo.compiled import chunks, describe
 from loopless.train.ppo.config import PPO
-from loopless.train.ppo.run import Run
+from loopless.train.ppo.policy import make_policy
 
 
-class Hosted(Run):
-    """Gymnasium environments on the host; the learner is one compiled call a rollout."""
+def make(config: PPO) -> HostedRun:
+    """Return the hosted run of `config`."""
+    return HostedRun(config, HostedPPO(config), chunks(config), config.rollout_size)
+
+
+class HostedPPO:
+    """A learner, and environments that are acted in on the host."""
 
     def __init__(self, config: PPO) -> None:
+        self.config = config
         self.envs = envs = HostedEnvs(
             config.env, config.envs, vectorization=config.vectorization, seed=config.seed
         )
@@ -35,58 +40,44 @@ class Hosted(Run):
         except BaseException:
             envs.close()
             raise
-        super().__init__(config, algorithm)
+        self.algorithm = algorithm
         self.key = jax.random.key(config.seed)
-        self._learner = jax.jit(algorithm.init)(jax.random.split(self.key)[0])
-        self.acted = _copied(self._learner.acting)
-        self.policy = policy_of(algorithm, self.acted, config.seed)
-        self.judge = policy_of(algorithm, self.acted, config.seed, greedy=True)
-        self.judged: HostedEnvs | None = None
+        self.learner: PPOLearner = jax.jit(algorithm.init)(jax.random.split(self.key)[0])
+        self.acted = _copy(self.learner.acting())
+        self.policy = make_policy(algorithm, self.acted, config.seed)
+        self._greedy = make_policy(algorithm, self.acted, config.seed, greedy=True)
         # Two of each in turn: with overlap the learner may still read one while the other fills.
         self.blocks = [envs.block(config.horizon) for _ in range(2)]
         head, shape = algorithm.head, (config.horizon, config.envs, *algorithm.head.raw_shape)
-        self.raw = [np.zeros(shape, head.raw_dtype) for _ in range(2)]
-        self.fillers = envs.vectorization in ("native", "envpool")
+        self.raw_actions = [np.zeros(shape, head.raw_dtype) for _ in range(2)]
+        self.has_fillers = envs.vectorization in ("native", "envpool")
         self.starts = np.ones(config.envs, bool)
-        self._learn = jax.jit(partial(hosted_rollout, algorithm), donate_argnums=0)
+        self._learn = jax.jit(partial(learn_rollout, algorithm), donate_argnums=0)
 
-    @property
-    def learner(self) -> Learner:
-        return self._learner
+    def start_chunk(self, event: int, events: int) -> None:
+        """Prepare for a chunk: here, nothing."""
 
-    def advance(self, clock: Clock) -> Mapping[str, Any]:
-        (rollouts,) = self.schedule.after(self.event)
-        reports, returns, lengths = [], [], []
-        for number in range(self.event, self.event + rollouts):
-            with clock("env"):
-                rollout, episodes = self._collect(number, clock)
-            with clock("learn"):
-                reports.append(self._improve(rollout, number))
-            self.event = number + 1
-            returns.append(episodes.episode_return)
-            lengths.append(episodes.episode_length)
+    def advance(self, event: int, end: int, learning: bool, clock: Clock) -> tuple:
+        """Make rollout number `event` and learn from it; 1, which episodes ended, a report."""
+        with clock("env"):
+            rollout, episodes = self._collect(event, clock)
         with clock("learn"):
-            means = np.mean(np.stack([np.asarray(report) for report in reports]), 0)
-        with clock("log"):
-            row = hosted_row(self.episodes, np.concatenate(returns), np.concatenate(lengths))
-            self.episodes = row["episodes"]
-            return row | self.describe(Report(*means))
+            return 1, episodes, self._improve(rollout, event)
 
     def _improve(self, rollout: Rollout, number: int) -> Any:
         acted = None
         if self.config.overlap:
             # The newest weights act from here on, while the learner makes newer ones.
-            acted, self.acted = self.acted, _copied(self._learner.acting)
+            acted, self.acted = self.acted, _copy(self.learner.acting())
             self.policy.use(self.acted)
-        args = (self._learner, acted, rollout, self.key, np.int32(number))
-        self._learner, report = self._learn(*args)
+        self.learner, report = self._learn(self.learner, acted, rollout, self.key, np.int32(number))
         if not self.config.overlap:
-            self.policy.use(self._learner.acting)
+            self.policy.use(self.learner.acting())
         return report
 
     def _collect(self, number: int, clock: Clock) -> tuple[Rollout, Any]:
-        block, raw, before = self.blocks[number % 2], self.raw[number % 2], self.envs.act_seconds
-        memory = self.policy.begin(block, self.starts, raw)
+        block, raw = self.blocks[number % 2], self.raw_actions[number % 2]
+        before, memory = self.envs.act_seconds, self.policy.begin(block, self.starts, raw)
         self.envs.collect(self.policy, self.config.horizon, out=block)
         clock.move("env", "act", self.envs.act_seconds - before)
         return self._rollout(block, raw, memory), block.episodes
@@ -99,48 +90,47 @@ class Hosted(Run):
         self.starts = starts[-1].copy()
         return Rollout(
             block.all_obs, block.next_obs, raw, block.reward, block.terminated, block.truncated,
-            starts, block.valid if self.fillers else None, block.masks, memory,
+            starts, block.valid if self.has_fillers else None, block.masks, memory,
         )  # fmt: skip
 
-    def evaluate(self) -> Mapping[str, Any]:
-        config = self.config
-        if self.judged is None:
-            self.judged = judged_envs(config, config.eval_episodes, config.seed)
-        self.judged.restart(config.seed + EVALUATION)
-        self.judge.use(self._learner.acting)
-        self.judge.forget()
-        return evaluation(*first_episodes(self.judged, self.judge))
+    def greedy_policy(self) -> Any:
+        """Return what takes the likeliest actions, by the weights as they are now."""
+        self._greedy.use(self.learner.acting())
+        self._greedy.forget()
+        return self._greedy
 
-    def arrays(self) -> Mapping[str, Any]:
-        return trees.flatten(self._tree())
+    def describe(self, event: int, report: np.ndarray, learning: bool) -> dict[str, Any]:
+        """Return a row of metrics after `event` rollouts."""
+        return describe(self.algorithm, self.learner, event, PPOReport(*report))
 
-    def _tree(self) -> dict[str, Any]:
-        acting, rest = self._learner.parted()
-        return {
-            "weights": acting,
-            "learner": rest,
-            "event": np.int64(self.event),
-            "episodes": np.int64(self.episodes),
-            "policy": self.policy.random,
-        }
+    def tree(self) -> dict[str, Any]:
+        """Return all that a checkpoint saves, except for the counters of the run."""
+        acting, learner = split(self.learner)
+        return {"weights": acting, "learner": learner, "policy": self.policy.random}
 
-    def restore(self, checkpoint: Checkpoint) -> str:
-        found = trees.unflatten(self._tree(), checkpoint.arrays)
-        self._learner = found["learner"].with_(found["weights"])
-        self.event, self.episodes = int(found["event"]), int(found["episodes"])
-        self.policy.random[:] = found["policy"]
-        self.acted = _copied(self._learner.acting)
+    def restore(self, tree: Mapping[str, Any], event: int) -> None:
+        """Go on from a saved tree, with new episodes."""
+        self.learner = tree["learner"].with_acting(tree["weights"])
+        self.policy.random[:] = tree["policy"]
+        self.acted = _copy(self.learner.acting())
         self.policy.use(self.acted)
         self.policy.forget()
         self.starts[:] = True
-        self.envs.restart(self.config.seed + self.event + 1)
-        return "environments cannot be saved: their episodes were started anew"
-
-    def close(self) -> None:
-        self.envs.close()
-        if self.judged is not None:
-            self.judged.close()
+        self.envs.restart(self.config.seed + event + 1)
 
 
-def _copied(acting: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def learn_rollout(
+    algorithm: PPOAlgorithm, learner: PPOLearner, acted: dict | None, rollout: Rollout, key, number
+) -> tuple[PPOLearner, jax.Array]:
+    """Learn from rollout `number`; return the learner, and the report as one array.
+
+    acted: the arrays that acted, if they were not the learner's.
+    """
+    _, for_learning = jax.random.split(jax.random.fold_in(key, number))
+    acted = learner.acting() if acted is None else acted
+    learner, report = algorithm.learn(learner, acted, rollout, for_learning, number)
+    return learner, jnp.stack(report)
+
+
+def _copy(acting: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.array(x) for name, x in acting.items()}

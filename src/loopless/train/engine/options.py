@@ -1,0 +1,152 @@
+"""The settings that trainers share, and the checks of single numbers.
+
+Every config class extends `RunOptions`; those of trainers whose agents act in environments extend
+`AgentOptions`, too. This file needs no JAX, so that `--help` and a mistyped flag are quick.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What every run can be told. Each trainer says what its steps are."""
+
+    steps: int = 100_000
+    """Steps in all."""
+    seed: int = 0
+    """The seed of everything random."""
+    run: str | None = None
+    """Name of the run's folder under `runs`; the next free one if left out."""
+    runs: Path = Path("runs")
+    """Folder of all runs."""
+    log_every: int = 1_000
+    """Steps between two rows of metrics."""
+    plot_every: int = 10_000
+    """Steps between two drawings of the plots; 0: only at the end."""
+    checkpoint_every: int = 10_000
+    """Steps between two checkpoints."""
+    on_nan: Literal["stop", "skip"] = "stop"
+    """At an update that is not finite: stop the run, or leave that update out."""
+    profile: bool = False
+    """Print where the time went, and write a JAX trace into the run's folder."""
+    tensorboard: bool = False
+    """Write TensorBoard files, too."""
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the shared settings, one sentence for each."""
+        problems = range_problems(self, LEAST)
+        problems += [
+            f"{name} must be finite; received {value}."
+            for name, value in vars(self).items()
+            if _is_infinite(value)
+        ]
+        hidden = getattr(self, "hidden", ())
+        if any(width < 1 for width in hidden):
+            problems.append(f"hidden must have widths of at least 1; received {hidden}.")
+        if self.tensorboard:
+            from loopless.runs import tensorboard
+
+            problems += tensorboard.problems()
+        return problems
+
+
+LEAST = {"steps": 1, "seed": 0, "log_every": 1, "plot_every": 0, "checkpoint_every": 1}
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """What runs of agents in environments can be told. Steps are environment steps."""
+
+    env: str = "CartPole-v1"
+    """Gymnasium id of the environment."""
+    mode: Literal["auto", "compiled", "hosted"] = "auto"
+    """compiled: environment and learner are one program. hosted: any Gymnasium environment.
+    auto: compiled where there is a compiled environment of that id, and neither overlap nor a
+    vectorization is asked for."""
+    steps: int = 500_000
+    """Environment steps in all, over all envs."""
+    seeds: int = 1
+    """Train so many agents in one program, with seeds from `seed` on (compiled mode)."""
+    envs: int = 1
+    """Environments side by side."""
+    vectorization: Literal["auto", "sync", "async", "native", "envpool"] = "auto"
+    """How hosted environments run side by side."""
+    overlap: bool = False
+    """Hosted: act while the learner works, with weights that are one call old. A slightly
+    different algorithm, and faster on two cores."""
+    net: Literal["auto", "mlp", "conv"] = "auto"
+    """auto: convolutions for images of bytes, else an MLP."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers (after the convolutions, if there are any)."""
+    gamma: float = 0.99
+    """Discount."""
+    eval_every: int = 25_000
+    """Environment steps between evaluations without exploration; 0: none."""
+    eval_episodes: int = 10
+    """Episodes of an evaluation."""
+    log_every: int = 5_000
+    """Environment steps between two rows of metrics."""
+    plot_every: int = 50_000
+    """Environment steps between two drawings of the plots; 0: only at the end."""
+    checkpoint_every: int = 100_000
+    """Environment steps between two checkpoints."""
+
+    def mode_problems(self) -> list[str]:
+        """Return what the chosen mode cannot do, one sentence for each."""
+        problems = []
+        if self.mode == "hosted" and self.seeds > 1:
+            problems.append("seeds above 1 need compiled mode; start one hosted run for each seed.")
+        if self.mode == "compiled" and self.overlap:
+            problems.append("overlap is for hosted mode; a compiled run has nothing to wait for.")
+        if self.mode == "compiled" and self.vectorization != "auto":
+            problems.append(
+                "vectorization is for hosted mode; compiled envs are always side by side."
+            )
+        return problems
+
+
+AGENT_LEAST = {"seeds": 1, "envs": 1, "eval_every": 0, "eval_episodes": 1}
+
+
+def range_problems(
+    config: Any,
+    least: Mapping[str, float],
+    *,
+    shares: Iterable[str] = (),
+    positive: Iterable[str] = (),
+) -> list[str]:
+    """Return a sentence for each setting that is outside its range; None is in every range.
+
+    least: the smallest allowed value by name. shares: settings in [0, 1]. positive: above 0.
+    """
+    limits = [(name, f"at least {low}", lambda x, low=low: x >= low) for name, low in least.items()]
+    limits += [(name, "between 0 and 1", lambda x: 0 <= x <= 1) for name in shares]
+    limits += [(name, "above 0", lambda x: x > 0) for name in positive]
+    return [
+        f"{name} must be {limit}; received {value}."
+        for name, limit, is_inside in limits
+        if (value := getattr(config, name)) is not None and not is_inside(value)
+    ]
+
+
+def _is_infinite(value: Any) -> bool:
+    values = value if isinstance(value, tuple) else (value,)
+    return any(isinstance(x, float) and abs(x) == float("inf") for x in values)
+
+
+def uses_convolutions(net: str, shape: tuple[int, ...], is_image: bool) -> bool:
+    """Return whether a network for observations of this shape starts with convolutions.
+
+    `net` is the setting: auto, mlp or conv. Raises BadConfig if conv is asked for and cannot be.
+    """
+    from loopless.runs.failures import BadConfig
+
+    conv = net == "conv" or (net == "auto" and is_image)
+    if conv and not (len(shape) == 3 and min(shape[:2]) >= 2):
+        raise BadConfig(
+            [f"net=conv needs images [height, width, channels]; the observations are {shape}."]
+        )
+    return conv

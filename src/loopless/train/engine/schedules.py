@@ -1,0 +1,52 @@
+"""Numbers that change during a run, and how a run is cut into chunks.
+
+`learning_rate_end` means the same for every trainer: the learning rate at the end of the run; None
+keeps it constant. Trainers differ in the way there: `line` or `warmup_cosine`. All functions take
+JAX arrays inside a program, and NumPy numbers for a row of metrics.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+
+def progress(done: Any, total: float, xp: Any = jnp) -> Any:
+    """Return which share of `total` is done, from 0 to 1."""
+    return xp.clip(done / total, 0, 1)
+
+
+def line(start: float, end: float | None, share: Any) -> Any:
+    """Return the value on the way from `start` to `end`, `share` of the way gone."""
+    return start if end is None else start + share * (end - start)
+
+
+def warmup_cosine(
+    peak: float, end: float | None, done: Any, *, warmup: int, total: int, xp: Any = jnp
+) -> Any:
+    """Return a rate that rises in a line for `warmup` updates, then falls by half a cosine."""
+    done, last = xp.asarray(done, "float32"), peak if end is None else end
+    rising = peak * (done + 1) / (warmup + 1)
+    share = progress(done - warmup, max(1, total - warmup), xp)
+    falling = last + (peak - last) * (1 + xp.cos(xp.pi * share)) / 2
+    return xp.asarray(xp.where(done < warmup, rising, falling), "float32")
+
+
+class Chunks(NamedTuple):
+    """How the events of a run are cut into chunks, each of which is one row of metrics.
+
+    An event is what a trainer never cuts in two: an update, a rollout, or the environment steps
+    between two updates. The first `collecting` events only collect, and no chunk has both kinds.
+    """
+
+    events: int
+    size: int
+    collecting: int = 0
+
+    def after(self, event: int) -> int:
+        """Return how many events the chunk that begins with number `event` has."""
+        end = self.events if self.is_learning(event) else self.collecting
+        return min(self.size, end - event)
+
+    def is_learning(self, event: int) -> bool:
+        """Return whether event number `event` learns."""
+        return event >= self.collecting
