@@ -58,7 +58,7 @@ choose(np.zeros((50, 9), np.float32), 1.0, 0.0, np.array([1, 0], np.uint64), act
 result = actions.sum()
 """,
     "grid walk": """
-from loopless.compiled.grid_walk import walk
+from loopless.compiled.environments import walk
 targets, reached = np.array([[[0], [1]], [[0], [1]]]), np.ones((2, 2, 1))
 obs, terminals, actions = np.zeros((1, 60), int), np.zeros((1, 60), bool), np.zeros((1, 60), int)
 walk(targets, reached, np.empty((0, 0)), np.array([0]), np.zeros(2, bool), 90, 50, False,
