@@ -12,7 +12,7 @@ from PIL import Image
 from run_results import TINY, command
 
 from loopless.envs import Box, autoreset
-from loopless.envs.compiled.pixels import Pixels
+from loopless.envs.compiled.tables import Pixels
 from loopless.runs import checkpoint
 from loopless.runs.checkpoint import Checkpoints
 from loopless.train import dqn
