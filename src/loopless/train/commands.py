@@ -256,7 +256,7 @@ def _flag(flag: str) -> None:
 
 def _told(command: Any, *arguments: Any) -> int:
     """Run a command; failures in words and an exit code, not as tracebacks."""
-    from loopless.envs.refusals import EnvError
+    from loopless.envs import EnvError
 
     try:
         return command(*arguments)

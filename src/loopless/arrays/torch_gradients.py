@@ -1,15 +1,14 @@
 """PyTorch losses that come with their gradients: backward is then one product for each input.
 
-Recording a loss operation by operation costs more than computing it. Tests:
-`tests/kernels/test_q_learning_gradients.py` and `tests/kernels/test_policy_gradient_gradients.py`.
+Recording a loss operation by operation costs more than computing it. Used by `dispatch`.
 """
 
 import torch
 from torch.autograd.function import once_differentiable
 
 
-def attached(loss, gradients, inputs):
-    """`loss` [...] with a gradient to each of `inputs` [..., *more], and to nothing else.
+def attach(loss, gradients, inputs):
+    """Return `loss` [...] with a gradient to each of `inputs` [..., *more], and to nothing else.
 
     `gradients` are the derivatives of each loss by its own part of each input. Differentiable
     once: the derivative is a constant here, and PyTorch says so if asked for more.
@@ -20,7 +19,7 @@ def attached(loss, gradients, inputs):
 class _Attached(torch.autograd.Function):
     @staticmethod
     def forward(ctx, loss, gradients, *inputs):
-        ctx.gradients = gradients  # nobody else's, so that nobody overwrites them
+        ctx.gradients = gradients  # nobody else has them, so nobody overwrites them
         return loss
 
     @staticmethod
@@ -37,9 +36,10 @@ def _products(ctx, cotangent):
 
 
 def _spread(cotangent, gradient):
-    """The cotangent of each loss over all that belongs to it."""
+    """Return the cotangents [...] with the axes that a gradient [..., *more] has after them."""
     return cotangent[(..., *[None] * (gradient.ndim - cotangent.ndim))]
 
 
-# Refuses only what comes of a gradient that needs one; it costs as much as the products.
+# Raises only when a gradient of the gradient is taken; used apart, since it costs as much as the
+# products themselves.
 _products_once = once_differentiable(_products)

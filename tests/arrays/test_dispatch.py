@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from loopless.arrays import pool as outputs
+from loopless.arrays import dispatch
 
 FLOAT = np.dtype(np.float32)
 SHAPE = (300, 300)
@@ -15,7 +15,7 @@ SHAPE = (300, 300)
 
 @pytest.fixture(autouse=True)
 def _empty_pool(monkeypatch):
-    monkeypatch.setattr(outputs, "_blocks", [])
+    monkeypatch.setattr(dispatch, "_blocks", [])
 
 
 def address(x) -> int:
@@ -23,15 +23,15 @@ def address(x) -> int:
 
 
 def test_a_dropped_result_is_used_again():
-    first = address(outputs.empty(SHAPE, FLOAT))
-    assert address(outputs.empty(SHAPE, FLOAT)) == first
+    first = address(dispatch.empty(SHAPE, FLOAT))
+    assert address(dispatch.empty(SHAPE, FLOAT)) == first
 
 
 def test_the_block_used_last_comes_first():
-    older, newer = outputs.empty(SHAPE, FLOAT), outputs.empty(SHAPE, FLOAT)
+    older, newer = dispatch.empty(SHAPE, FLOAT), dispatch.empty(SHAPE, FLOAT)
     want = address(newer)
     del older, newer
-    assert address(outputs.empty(SHAPE, FLOAT)) == want
+    assert address(dispatch.empty(SHAPE, FLOAT)) == want
 
 
 @pytest.mark.parametrize(
@@ -46,31 +46,31 @@ def test_the_block_used_last_comes_first():
     ids=["itself", "slice", "transpose", "tensor", "memoryview"],
 )
 def test_a_result_that_somebody_sees_is_left_alone(hold):
-    first = outputs.empty(SHAPE, FLOAT)
+    first = dispatch.empty(SHAPE, FLOAT)
     where = address(first)
     held = hold(first)
     del first
-    assert address(outputs.empty(SHAPE, FLOAT)) != where
+    assert address(dispatch.empty(SHAPE, FLOAT)) != where
     del held
-    both = outputs.empty(SHAPE, FLOAT), outputs.empty(SHAPE, FLOAT)
+    both = dispatch.empty(SHAPE, FLOAT), dispatch.empty(SHAPE, FLOAT)
     assert where in {address(x) for x in both}
 
 
 def test_small_and_huge_results_are_not_kept():
-    outputs.empty((4, 4), FLOAT)
-    outputs.empty((outputs.BYTES,), FLOAT)
-    assert outputs._blocks == []
+    dispatch.empty((4, 4), FLOAT)
+    dispatch.empty((dispatch.BYTES,), FLOAT)
+    assert dispatch._blocks == []
 
 
 def test_what_is_kept_is_bounded():
-    held = [outputs.empty((1000 + k, 1000), FLOAT) for k in range(100)]
-    assert len(outputs._blocks) <= outputs.BLOCKS
-    assert sum(block.nbytes for block in outputs._blocks) <= outputs.BYTES
+    held = [dispatch.empty((1000 + k, 1000), FLOAT) for k in range(100)]
+    assert len(dispatch._blocks) <= dispatch.BLOCKS
+    assert sum(block.nbytes for block in dispatch._blocks) <= dispatch.BYTES
     assert len({address(x) for x in held}) == 100
 
 
 def test_threads_never_share_a_block(monkeypatch):
-    counted = outputs._references
+    counted = dispatch._references
 
     def slow_references(blocks, place):
         count = counted(blocks, place)
@@ -79,14 +79,14 @@ def test_threads_never_share_a_block(monkeypatch):
 
     def work():
         for _ in range(50):
-            x = outputs.empty(SHAPE, FLOAT)
+            x = dispatch.empty(SHAPE, FLOAT)
             mark = threading.get_ident() % 1000
             x[:] = mark
             if not (x == mark).all():
                 clashes.append(mark)
 
     clashes: list[int] = []
-    monkeypatch.setattr(outputs, "_references", slow_references)
+    monkeypatch.setattr(dispatch, "_references", slow_references)
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
