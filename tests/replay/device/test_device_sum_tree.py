@@ -11,6 +11,8 @@ from loopless.compiled import tree as numba_tree
 from loopless.reference.replay import draw_by_priority
 from loopless.replay.device import prioritized
 
+pytestmark = pytest.mark.slow  # XLA compiles a program for nearly every test
+
 FLOATS = [jnp.float32, jnp.float64]
 SMALL, LARGE = 64, 4 * prioritized.TOP  # leaves: all sums made anew, and not
 
