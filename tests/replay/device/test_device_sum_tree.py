@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopless.compiled.tree import descend, rebuild
 from loopless.reference.replay import draw_by_priority
 from loopless.replay.device import prioritized
 
