@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 
 import loopless as ll
 
@@ -37,6 +38,16 @@ def test_a_call_that_enters_a_file_is_noticed():
         "replay/host/ring.py",
         "replay/host/packed.py",
     }
+
+
+@pytest.mark.parametrize(("requires_grad", "most"), [(False, 5), (True, 7)])
+def test_gae_of_tensors(requires_grad, most):
+    arrays = {name: torch.rand(5, 8) for name in ("rewards", "values", "next_values")}
+    arrays["values"].requires_grad_(requires_grad)
+    arrays |= {name: torch.rand(5, 8) < 0.2 for name in ("terminated", "truncated")}
+    files = files_entered(lambda: ll.gae(**arrays, gamma=0.99, lambda_=0.95))
+    assert {"arrays/dispatch.py", "kernels/returns.py"} < files
+    assert len(files) <= most, files
 
 
 def test_sampling_episodes():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from loopless.process import cores, even_share
-from loopless.runs.config import resolve as configs
+from loopless.runs import config as configs
 from loopless.runs.failures import BadConfig, Failure
 from loopless.runs.folder import RunFolder
 from loopless.train import registry
