@@ -149,7 +149,7 @@ class Algorithm:
         """Return Adam's step size, a line over the run."""
         config = self.config
         share = schedules.progress(step.astype(self.dtype), config.steps)
-        return schedules.line(config.learning_rate, config.last_learning_rate, share)
+        return schedules.line(config.learning_rate, config.learning_rate_end, share)
 
     def _errors(self, parts: Any, all_features, law) -> jax.Array:
         """Return the constraints' errors: exact if all states are encoded, else the batch's."""
