@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from time import perf_counter
 
 from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES, prepare_libraries
@@ -22,16 +23,17 @@ def run_child(
     *words: str,
     environment: dict[str, str] | None = None,
     core: int | None = None,
+    folder: Path | None = None,
     children: set[subprocess.Popen] | None = None,
 ) -> tuple[float, str]:
     """Run a module: seconds, imports included, and what it printed.
 
-    RuntimeError has its last line if it fails. With `core` it runs on that core alone. It is in
-    `children` while it runs, so that others can end it.
+    RuntimeError has its last line if it fails. With `core` it runs on that core alone, with
+    `folder` in that folder. It is in `children` while it runs, so that others can end it.
     """
     start = perf_counter()
     child = subprocess.Popen(
-        command_line(module, *words), env=environment, text=True,
+        command_line(module, *words), env=environment, cwd=folder, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     children = set() if children is None else children

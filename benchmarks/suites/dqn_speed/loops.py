@@ -20,7 +20,7 @@ from suites.dqn_speed.settings import (
     TARGET_EVERY,
     Training,
 )
-from suites.q_learning.eager import Learner, Sampler
+from suites.q_learning.plain import Learner, Sampler
 from suites.q_learning.updates import OBS, random_layers
 
 EAGER = "PyTorch, eager loop"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from loopless.bench.contest import Contender, Verdict
 from loopless.train.dqn.config import DQN
 from loopless.train.ppo.config import PPO
-from suites.q_learning.plain import Rules
+from suites.q_learning.updates import Rules
 
 ENV = "CartPole-v1"
 BUFFER, STARTS = 10_000, 1_000
