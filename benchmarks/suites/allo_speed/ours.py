@@ -21,7 +21,7 @@ from loopless.runs.progress.clock import Clock
 from loopless.train.allo.algorithm import Drawn, build
 from loopless.train.allo.run import Run
 from suites.allo_speed.cases import BY_BATCHES, OURS, TOLERANCE, Follower, Indices, Layers, Learning
-from suites.dqn_speed.worker import Worker
+from suites.dqn_speed.slices import Worker
 
 SEEDS = 8
 CHUNK = 500  # steps in a call

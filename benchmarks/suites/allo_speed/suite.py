@@ -355,5 +355,5 @@ def log_share(log: dict[str, Any], part: str) -> float:
 
 def run_alone(module: str, *words: str) -> tuple[float, str]:
     """Run a child with one thread on one core: its seconds, and what it printed."""
-    core = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    return run_child(module, *words, environment=one_thread(), core=core)
+    cores = {max(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else None
+    return run_child(module, *words, environment=one_thread(), cores=cores)

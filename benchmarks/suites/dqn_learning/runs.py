@@ -130,7 +130,7 @@ class Runs(Generic[AnyOutcome]):
         environment = one_thread() | {sources.VARIABLE: str(self._notes)}
         try:
             return run_child(
-                module, *words, environment=environment, core=core, folder=ROOT,
+                module, *words, environment=environment, cores={core}, folder=ROOT,
                 children=self._children,
             )  # fmt: skip
         except RuntimeError as problem:
