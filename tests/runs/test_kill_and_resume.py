@@ -15,9 +15,9 @@ import signal, sys
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
-from loopless.runs.background import BackgroundSaver
+from loopless.runs.checkpoint import BackgroundSaver
 from loopless.runs.checkpoint import Checkpoints
-from loopless.runs.config.resolve import resolve
+from loopless.runs.config import resolve
 from loopless.runs.failures import Failure, Interrupted
 from loopless.runs.folder import RunFolder
 from loopless.runs.metrics import MetricsLog

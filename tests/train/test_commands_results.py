@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 from run_results import TINY, command
 
-from loopless.envs import autoreset
-from loopless.envs.compiled.pixels import Pixels
-from loopless.runs import exporting
+from loopless.envs import Box, autoreset
+from loopless.envs.compiled.tables import Pixels
+from loopless.runs import checkpoint
 from loopless.runs.checkpoint import Checkpoints
 from loopless.train import dqn
 from loopless.train.dqn.algorithm import build
@@ -91,7 +91,7 @@ def test_an_exported_policy_acts_like_the_network_from_numpy_alone(run, example,
     assert policy.card["run"] == "mine"
     assert policy.card["env"] == TINY.env
     weights = Checkpoints(run).load("best", kind="weights").arrays["weights/online"]
-    algorithm = dqn.make(TINY).algorithm
+    algorithm = build(TINY, Box((5,)), 2)
     obs = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)
     values = np.asarray(algorithm.values(jnp.asarray(weights), obs))
     np.testing.assert_allclose([policy.values(x) for x in obs], values, rtol=1e-5, atol=1e-6)
@@ -119,7 +119,7 @@ def test_exported_pictures_are_seen_by_numpy_as_by_the_network(options, example,
     size = jax.eval_shape(algorithm.init, jax.random.key(0))[0].weights.size
     weights = np.random.default_rng(0).normal(size=size).astype(np.float32) / 5
     arrays, card = dqn.export(config, {"online": weights})
-    exporting.write(tmp_path / "p.safetensors", arrays, card)
+    checkpoint.export_weights(tmp_path / "p.safetensors", arrays, card)
     policy = example.Policy(tmp_path / "p.safetensors")
     pictures = np.random.default_rng(1).integers(0, 256, (3, *env.obs_shape)).astype(np.uint8)
     values = np.asarray(algorithm.values(jnp.asarray(weights), pictures))
