@@ -9,7 +9,7 @@ import pytest
 from loopless import __version__
 from loopless.bench.command import bench
 from loopless.bench.result import Measurement, load
-from loopless.bench.suites import Options
+from loopless.bench.suites import Options, Suite
 
 
 def loopless(*arguments, cwd=None):
@@ -20,7 +20,7 @@ def loopless(*arguments, cwd=None):
 def run_fake(tmp_path, suite, **options):
     """`loopless bench` in this process, with a suite of ours and left on all cores."""
     asked = Options(json=tmp_path / "result.json", **options)
-    return bench(asked, load_suite=lambda name: suite, isolate=lambda threads: None)
+    return bench(asked, find_suite=lambda name: Suite(suite, {}), isolate=lambda threads: None)
 
 
 def one_row(result, status="ok"):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from loopless import reference
-from loopless.bench import gains
-from loopless.bench.readme import update
+from pages import PICTURE, draw_gains, update
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -30,8 +29,8 @@ def test_a_changed_number_is_noticed(page):
 
 
 def test_the_picture_is_that_of_the_committed_results():
-    assert (ROOT / gains.PICTURE).read_text() == gains.drawn(RESULTS)
-    assert f"]({gains.PICTURE})" in README
+    assert (ROOT / PICTURE).read_text() == draw_gains(RESULTS)
+    assert f"]({PICTURE})" in README
 
 
 def test_every_committed_result_is_shown():

@@ -6,11 +6,15 @@ Imports `site_pages`, beside this file. Tests: `tests/test_docs_site.py`.
 """
 
 import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from site_pages import api, tables
 from site_pages.maths import Maths
 
-from loopless.bench.readme import update
+from pages import update
 
 DIRECTIVE = re.compile(r"^::: (\S+)(?: (\S+))?$", re.MULTILINE)
 FILLED = {

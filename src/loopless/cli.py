@@ -37,6 +37,7 @@ def bench(
     ablate: bool = False,
     compare: Annotated[Path | None, arg(metavar="PATH")] = None,
     grids: Annotated[Path | None, arg(metavar="DIR")] = None,
+    stale: bool = False,
 ) -> int:
     """Time our functions against the loops they replace and against every installed peer.
 
@@ -49,8 +50,9 @@ def bench(
         threads: Threads for every library, and cores to pin to.
         peers: Measure other libraries too, those that are installed.
         ablate: Add the proposals of the founding notes: what was claimed, what is measured.
-        compare: An older result: show what moved since.
+        compare: An older result: show what has become faster or slower since.
         grids: Folder with layouts of ALLO's paper, for allo_learning.
+        stale: Measure nothing; list suites whose sources changed since they were measured.
     """
     from loopless.bench import command
 
@@ -65,6 +67,7 @@ def bench(
             compare=compare,
             grids=grids,
         ),
+        stale=stale,
     )
 
 

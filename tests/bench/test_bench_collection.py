@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from loopless.bench.collection import gather, load_all, save_all
-from loopless.bench.result import Measurement, Result, Target, save
+from loopless.bench.result import Measurement, Result, Target, gather, load_all, save, save_all
 
 
 def result(suite="returns", date="2026-01-01", value=1.0):
@@ -29,7 +28,7 @@ def test_of_a_folder_the_newest_of_each_suite_counts_in_the_order_of_suites(tmp_
     save(result("returns", "2026-01-02", 5.0), tmp_path / "b.json")
     save(result("returns", "2026-01-01", 6.0), tmp_path / "c.json")
     problems = []
-    found = gather([tmp_path], problems)
+    found = gather([tmp_path], problems, ("returns", "replay"))
     assert problems == []
     assert [(one.suite, one.measurements[0].value) for one in found] == [
         ("returns", 5.0),

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from loopless.bench.contender import Call, Contender, Verdict
-from loopless.bench.contest import Contest, Entry, enter, race
-from loopless.bench.libraries import warnings_of_peers_ignored
+from loopless.bench.contest import Call, Contender, Contest, Entry, Verdict, enter, race
+from loopless.bench.machine import warnings_of_peers_ignored
 from loopless.bench.result import Result
 from loopless.bench.timing import Budget
 

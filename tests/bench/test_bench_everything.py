@@ -1,12 +1,13 @@
 """All suites at once: one table and one file of what was measured, whatever failed."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from loopless.bench import everything
-from loopless.bench.collection import load_all
+from loopless.bench import command as command_module
+from loopless.bench.result import load_all
 from loopless.bench.suites import Options
 
 GOOD = """
@@ -36,11 +37,16 @@ def path(tmp_path):
     return tmp_path / "all.json"
 
 
+def run(suites, options, path, command):
+    """What was measured, and the exit code."""
+    code = command_module.bench_several(suites, replace(options, json=path), command)
+    return load_all(path), code
+
+
 def test_all_suites_give_one_table_and_one_file(path, capsys):
-    found, code = everything.run(["returns", "replay"], Options(quick=True), path, fake())
+    found, code = run(["returns", "replay"], Options(quick=True), path, fake())
     said = capsys.readouterr().out
     assert code == 0
-    assert load_all(path) == found
     assert [one.suite for one in found] == ["returns", "replay"]
     assert said.count("100×") >= 2
     assert "1 of 1 targets missed" in said
@@ -48,7 +54,7 @@ def test_all_suites_give_one_table_and_one_file(path, capsys):
 
 
 def test_a_suite_that_fails_is_named_and_the_rest_is_there(path, capsys):
-    found, code = everything.run(["returns", "replay"], Options(), path, fake({"returns"}))
+    found, code = run(["returns", "replay"], Options(), path, fake({"returns"}))
     said = capsys.readouterr().out
     assert code == 1
     assert [one.suite for one in found] == ["replay"]
@@ -57,8 +63,8 @@ def test_a_suite_that_fails_is_named_and_the_rest_is_there(path, capsys):
 
 
 def test_a_failed_suite_does_not_show_what_was_measured_before(path):
-    everything.run(["returns"], Options(), path, fake())
-    found, _ = everything.run(["returns"], Options(), path, fake({"returns"}))
+    run(["returns"], Options(), path, fake())
+    found, _ = run(["returns"], Options(), path, fake({"returns"}))
     assert found == []
 
 
@@ -72,4 +78,4 @@ def test_a_failed_suite_does_not_show_what_was_measured_before(path):
     ],
 )
 def test_options_are_handed_on(options, flags):
-    assert everything._flags(options) == flags
+    assert command_module._flags(options) == flags

@@ -8,18 +8,18 @@ import time
 
 import pytest
 
-from loopless.bench import interrupts
-from loopless.bench.timing import Budget, Race
+from loopless.bench import timing
+from loopless.bench.timing import Budget, Race, remember_interrupts
 
 
 @pytest.fixture(autouse=True)
 def _restored():
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    interrupts.install()
+    remember_interrupts()
     yield
     signal.signal(signal.SIGINT, before)
-    interrupts._requested = False
+    timing._interrupted = False
 
 
 def test_a_swallowed_interrupt_is_raised_before_the_next_sample():

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from loopless.bench.process import THREAD_VARIABLES
+from loopless.bench.machine import THREAD_VARIABLES
 
 CODE = """
 import os, sys
 {first}
-from loopless.bench.process import RESTARTED, THREAD_VARIABLES, cores, isolate
+from loopless.bench.machine import RESTARTED, THREAD_VARIABLES, cores, isolate
 isolate(1)
 print(cores(), *(os.environ[name] for name in THREAD_VARIABLES), RESTARTED in os.environ)
 """

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from loopless.bench import markdown, table
+import pages
+from loopless.bench import table
 from loopless.bench.machine import describe
 from loopless.bench.result import SCHEMA, Measurement, Result, Target, load, save
 
@@ -138,7 +139,7 @@ def test_markdown_has_a_column_a_case_and_says_what_is_wrong_or_missing():
         row(contender="peer", role="peer", status="disagrees"),
         row(contender="absent", role="peer", status="unavailable", value=None),
     ]
-    assert markdown.grid("what", rows) == [
+    assert pages.grid("what", rows) == [
         "| what | 25×4 | 9×9 |",
         "| --- | --: | --: |",
         "| ours | 15.0 µs | 2.00 ms |",
@@ -149,7 +150,7 @@ def test_markdown_has_a_column_a_case_and_says_what_is_wrong_or_missing():
 
 def test_markdown_can_be_turned_round():
     rows = [row(), row(case="9×9", contender="peer", value=2e-3)]
-    assert markdown.grid("what", rows, "case", "contender") == [
+    assert pages.grid("what", rows, "case", "contender") == [
         "| what | ours | peer |",
         "| --- | --: | --: |",
         "| 25×4 | 15.0 µs | – |",
@@ -158,7 +159,7 @@ def test_markdown_can_be_turned_round():
 
 
 def test_markdown_lists_targets_with_their_verdicts():
-    lines = markdown.target_table([row()])
+    lines = pages.target_table([row()])
     assert lines[2:] == [
         "| ours, 25×4 | ≤ 12 µs | 15.00 | **missed** |",
         "| ours, 25×4 | ≥ 2 × it | – | not measured |",

@@ -2,14 +2,15 @@
 
 import pytest
 
-from loopless.bench.suites import UnknownSuite, layout, load, names
+from loopless.bench.suites import UnknownSuite, find, load, names
 
 
 @pytest.mark.parametrize("name", names())
 def test_every_suite_runs_and_has_a_layout(name):
-    assert callable(load(name))
-    assert layout(name).TITLES
-    assert callable(layout(name).rendered)
+    suite = find(name)
+    assert callable(suite.run)
+    assert suite.titles
+    assert callable(load(name).page)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from loopless.bench import summary
+from loopless.bench import table
 from loopless.bench.result import Measurement, Result
 
 
@@ -16,7 +16,7 @@ def row(contender, role, value, unit="s", **changes):
 
 
 def lines(*rows):
-    return summary.lines([Result("returns", {}, {}, list(rows))])
+    return table.lines([Result("returns", {}, {}, list(rows))])
 
 
 def test_the_best_of_ours_stands_beside_the_best_of_theirs():
@@ -65,12 +65,12 @@ def test_what_cannot_be_compared_has_no_line(rows):
                         (1.849, "1.8×"), (0.251, "0.25×")]
 )  # fmt: skip
 def test_ratios_are_said_in_two_digits(ratio, said):
-    assert summary.times(ratio) == said
+    assert table.times(ratio) == said
 
 
 def test_the_table_has_names_with_brackets_and_all_numbers():
     out = io.StringIO()
     found = lines(row("us", "ours", 2e-6), row("loop", "reference", 4e-4), row("p", "peer", 6e-6))
-    summary.show(found, Console(file=out, width=120))
+    table.show_lines(found, Console(file=out, width=120))
     for said in ("returns", "2×[3]", "2.00 µs", "400 µs", "200×", "p: 6.00 µs", "3×"):
         assert said in out.getvalue()

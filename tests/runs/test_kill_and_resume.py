@@ -15,7 +15,7 @@ import signal, sys
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
-from loopless.runs.background import BackgroundSaver
+from loopless.runs.checkpoint import BackgroundSaver
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.config.resolve import resolve
 from loopless.runs.failures import Failure, Interrupted

@@ -3,14 +3,14 @@
 import importlib.util
 import json
 
-import made_up_runs
 import pytest
+from support import made_up_runs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 
 from loopless.runs import tensorboard
 from loopless.runs.failures import BadConfig
-from loopless.runs.pictures.follow import Log
+from loopless.runs.metrics import Log
 from loopless.runs.tensorboard import EventFiles
 
 

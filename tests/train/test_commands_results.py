@@ -13,7 +13,7 @@ from run_results import TINY, command
 
 from loopless.envs import autoreset
 from loopless.envs.compiled.pixels import Pixels
-from loopless.runs import exporting
+from loopless.runs import checkpoint
 from loopless.runs.checkpoint import Checkpoints
 from loopless.train import dqn
 from loopless.train.dqn.algorithm import build
@@ -119,7 +119,7 @@ def test_exported_pictures_are_seen_by_numpy_as_by_the_network(options, example,
     size = jax.eval_shape(algorithm.init, jax.random.key(0))[0].weights.size
     weights = np.random.default_rng(0).normal(size=size).astype(np.float32) / 5
     arrays, card = dqn.export(config, {"online": weights})
-    exporting.write(tmp_path / "p.safetensors", arrays, card)
+    checkpoint.export_weights(tmp_path / "p.safetensors", arrays, card)
     policy = example.Policy(tmp_path / "p.safetensors")
     pictures = np.random.default_rng(1).integers(0, 256, (3, *env.obs_shape)).astype(np.uint8)
     values = np.asarray(algorithm.values(jnp.asarray(weights), pictures))

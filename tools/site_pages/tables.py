@@ -14,8 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from loopless.bench.markdown import cell, line
 from loopless.bench.result import Measurement, load
+from pages import cell
+from pages import markdown_row as line
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender, Verdict
+from loopless.bench.contest import Call, Contender, Verdict
 from loopless.envs.grids.collect import Trajectories, collect
 from loopless.envs.grids.world import GridWorld, make_grid
 from loopless.train.allo.config import ALLO

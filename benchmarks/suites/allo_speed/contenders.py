@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from loopless.bench.contender import Contender
+from loopless.bench.contest import Contender
 from suites.allo_speed.cases import TOLERANCE, Follower, Learning
 
 ORIGINAL, ALL = "original form", "proposed: all eight"

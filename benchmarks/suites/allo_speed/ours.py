@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.bench.contender import Contender
+from loopless.bench.contest import Contender
 from loopless.nets.q_network import plain_layers
 from loopless.runs.progress.clock import Clock
 from loopless.train.allo.algorithm import Drawn, build

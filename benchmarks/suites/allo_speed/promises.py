@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from loopless.bench.result import Measurement
-from loopless.bench.targets import Rows, as_fast, as_rate, at_most, hang, ratio, stated
+from loopless.bench.targets import Rows, as_fast, as_rate, at_most, attach, ratio, stated
 from suites.allo_speed.cases import Learning
 from suites.allo_speed.contenders import DRAWS_NO_PLOTS, LOGGED, ORIGINAL
 
@@ -26,16 +26,16 @@ def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> list[Me
     rows = [as_rate(row, steps[row.contender], RATE) for row in rows]
     if case.batch not in FASTER:
         return rows
-    return hang(rows, OURS, as_fast(rows, OURS, {ORIGINAL: FASTER[case.batch]}))
+    return attach(rows, OURS, as_fast(rows, OURS, {ORIGINAL: FASTER[case.batch]}))
 
 
 def judge_operations(rows: Rows) -> list[Measurement]:
     """Ours computes no more than the three-call form; by batches it is that form."""
     found = {row.contender: row.value for row in rows}
     share = {name: ratio(found.get(name), found.get(ORIGINAL)) for name in found}
-    rows = hang(rows, OURS, [at_most(1.0, share.get(OURS), f"as many as the {ORIGINAL}")])
+    rows = attach(rows, OURS, [at_most(1.0, share.get(OURS), f"as many as the {ORIGINAL}")])
     told = stated(share.get(BY_BATCHES), f"× as many as the {ORIGINAL}")
-    return hang(rows, BY_BATCHES, [told])
+    return attach(rows, BY_BATCHES, [told])
 
 
 def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> list[Measurement]:
@@ -44,7 +44,7 @@ def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> list[Measure
     found = {row.contender: row.value for row in rows}
     for name in found.keys() - {single}:
         gain = ratio(found[name], found.get(single))
-        rows = hang(rows, name, [stated(gain, f"× as fast as {seeds} runs one after the other")])
+        rows = attach(rows, name, [stated(gain, f"× as fast as {seeds} runs one after the other")])
     return list(rows)
 
 
@@ -55,7 +55,7 @@ def judge_whole(rows: Rows) -> list[Measurement]:
     if ours is not None and ours.value is not None:
         spent = 100 * ours.details["log_share"]
         targets.append(at_most(LOG_SHARE, spent, f"{LOG_SHARE:g} % of its time for log and plots"))
-    return hang(rows, OURS, targets)
+    return attach(rows, OURS, targets)
 
 
 def judge_proposals(plot_s: float, every: int, rows: Rows) -> list[Measurement]:
@@ -67,7 +67,7 @@ def judge_proposals(plot_s: float, every: int, rows: Rows) -> list[Measurement]:
     for name in found:
         if name != ORIGINAL:
             gain = ratio(found[ORIGINAL], found[name])
-            rows = hang(rows, name, [stated(gain, f"× as fast as the {ORIGINAL}")])
+            rows = attach(rows, name, [stated(gain, f"× as fast as the {ORIGINAL}")])
     return list(rows)
 
 

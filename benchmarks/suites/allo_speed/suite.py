@@ -17,24 +17,40 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from loopless.bench import libraries
 from loopless.bench.contest import Contest
-from loopless.bench.result import Measurement, Result, Role
+from loopless.bench.result import Headline, Measurement, Result, Role
 from loopless.bench.suites import Options, Say
 from loopless.bench.timing import Budget
+from pages import Lines, claims, grid, section
 from suites.allo_speed import contenders, operations, promises, whole
 from suites.allo_speed.cases import Learning
+from suites.processes import prepare_like_training
 
 SMALL, LARGE = Learning(256), Learning(1024)
 STEPS = 20_000
 PLOTS = 3  # that are timed
 WHOLE_RUNS = 3  # of ours, which are short enough for a neighbour of the machine to be felt
 
+TITLES = {
+    "steps": "Training steps a second, sampling included",
+    "whole": "A whole run: collect, train, pictures; process start to end",
+    "operations": "Floating-point operations of one update, as compiled",
+    "seeds": "Several seeds: steps a second, over all of them",
+    "proposals": "Proposals of the founding note, each alone: time of one step, plots included",
+}
+HEADLINES = (
+    Headline(
+        "ALLO's training: GridRoom-4, batch 1024, MLP 4×256", "steps",
+        "GridRoom-4, n=1024, d=10, MLP 4×256", "loopless",
+        (("original form", "the loop it replaces"),), "five",
+    ),
+)  # fmt: skip
+
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Measure everything. Rows are added to `result` as they come; Ctrl-C passes through."""
     contest = Contest(result, Budget(0.1, total_s=2.0 if options.quick else 20.0), say)
-    libraries.prepare_like_training(options.threads)
+    prepare_like_training(options.threads)
     result.settings |= asdict(SMALL.rules) | {"jax_async_dispatch": False}
     measure_steps([SMALL] if options.quick else [SMALL, LARGE], contest)
     measure_operations([SMALL] if options.quick else [SMALL, LARGE], contest)
@@ -116,3 +132,13 @@ def seconds_of_plots(case: Learning, count: int = PLOTS) -> float:
             run.draw(Path(folder))
             taken.append(perf_counter() - start)
     return median(taken[1:])
+
+
+def page(result: Result) -> list[Lines]:
+    """Lay out the results page: a table for each section, the proposals with their claims."""
+    names = ("steps", "whole", "operations", "seeds")
+    tables = [grid(TITLES[name], rows) for name in names if (rows := section(result, name))]
+    if proposed := section(result, "proposals"):
+        head = f"{TITLES['proposals']}; {proposed[0].case}"
+        tables.append(claims(head, "one step", proposed, gains=True))
+    return tables

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import Call, Contender
 from suites.avatarl import published
 from suites.avatarl.losses import TOLERANCE, VARIANTS, Found, Losses
 from suites.avatarl.plain import CROSS_ENTROPY, METHOD, TINY

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Contender, Verdict
+from loopless.bench.contest import Contender, Verdict
 from suites.avatarl.plain import METHOD, Answer, answer
 
 VARIANTS = ("fixed", "original", "subset", "full")

@@ -12,7 +12,6 @@ import sys
 from functools import partial
 from typing import Any
 
-from loopless.bench.contest import first_line
 from loopless.bench.result import Measurement
 from loopless.process import peak_bytes, resident_bytes
 from suites.avatarl import contenders as by
@@ -36,7 +35,7 @@ def rows(case: Losses) -> list[Measurement]:
         try:
             row["value"] = probe()
         except ImportError as problem:
-            row |= {"status": "unavailable", "reason": first_line(problem)}
+            row |= {"status": "unavailable", "reason": str(problem)}
         except Exception as problem:
             row |= {"status": "failed", "reason": f"{type(problem).__name__}: {problem}"}
         role = "ours" if library == "loopless" else "reference"

@@ -11,7 +11,7 @@ from typing import Any
 
 from loopless.bench.contest import Entry, enter
 from loopless.bench.result import Measurement
-from loopless.bench.targets import at_least, hang, ratio
+from loopless.bench.targets import at_least, attach, ratio
 from suites.avatarl import contenders as by
 from suites.avatarl.losses import Losses
 
@@ -30,7 +30,7 @@ def rows(case: Losses) -> list[Measurement]:
     counts = {row.contender: row.value for row in found}
     name = by.ours("PyTorch", "fixed")
     fewer = at_least(FEWER, ratio(counts[by.LOOPED], counts[name]), f"{FEWER} × fewer than a loop")
-    return hang(found, name, [fewer])
+    return attach(found, name, [fewer])
 
 
 def _count(entry: Entry) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loopless.bench.result import Measurement
-from loopless.bench.targets import Rows, as_fast, as_rate, at_most, hang, ratio, speeds, stated
+from loopless.bench.targets import Rows, as_fast, as_rate, at_most, attach, ratio, speeds, stated
 from suites.avatarl import contenders as by
 from suites.avatarl.contenders import ours
 from suites.avatarl.losses import Losses
@@ -38,8 +38,8 @@ def judge(case: Losses, rows: Rows) -> list[Measurement]:
         for variant, others in OTHERS.items() if where in LOOP else ():
             factors = {x: (LOOP if x == by.LOOPED else FORMS)[where] for x in others}
             name = ours(library, variant)
-            rows = hang(rows, name, as_fast(rows, name, factors))
-        rows = hang(rows, ours(library, "fixed"), _beside_entropy(case, library, rows))
+            rows = attach(rows, name, as_fast(rows, name, factors))
+        rows = attach(rows, ours(library, "fixed"), _beside_entropy(case, library, rows))
     return rows
 
 
@@ -57,7 +57,7 @@ def judge_memory(rows: Rows) -> list[Measurement]:
     for library in ("JAX", "PyTorch"):
         name = ours(library, "fixed")
         held = next((row.value for row in rows if row.contender == name), None)
-        rows = hang(rows, name, [at_most(EXTRA, held, f"{EXTRA:g} of one [N, V] float32 array")])
+        rows = attach(rows, name, [at_most(EXTRA, held, f"{EXTRA:g} of one [N, V] float32 array")])
     return rows
 
 
@@ -72,11 +72,11 @@ def judge_training(tokens: Mapping[str, int], rows: Rows) -> list[Measurement]:
     )
     found = speeds(rows)
     for name, entropy in by_library:
-        rows = hang(rows, name, as_fast(rows, name, {entropy: PLAIN_STEP}))
+        rows = attach(rows, name, as_fast(rows, name, {entropy: PLAIN_STEP}))
         forms = torch_training.TODAY, torch_training.ORIGINAL
         told = [
             stated(ratio(found.get(name), found.get(form)), f"× as fast as {form}")
             for form in forms
         ]
-        rows = hang(rows, name, told)
+        rows = attach(rows, name, told)
     return rows

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import Call, Contender
 from suites.avatarl import contenders as by
 from suites.avatarl import published
 from suites.avatarl.contenders import torch_call

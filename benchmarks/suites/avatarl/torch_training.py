@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from loopless.bench.contender import Contender
+from loopless.bench.contest import Contender
 from loopless.nets.gpt.model import GPT
 from suites.avatarl import published
 from suites.avatarl.contenders import FULL, LOOPED

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.bench.contender import Call, Contender, Verdict
+from loopless.bench.contest import Call, Contender, Verdict
 from loopless.nets.gpt.model import GPT
 from loopless.runs.progress.clock import Clock
 from loopless.text.dataset import Dataset

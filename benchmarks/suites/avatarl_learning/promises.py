@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from loopless.bench.result import Measurement
-from loopless.bench.targets import Rows, at_most, hang, stated
+from loopless.bench.targets import Rows, at_most, attach, stated
 from suites.avatarl_learning.outcomes import Text
 from suites.avatarl_learning.tasks import STUDENTS, Student, TextJob
 from suites.dqn_learning.runs import RunFailed
@@ -53,7 +53,7 @@ def judged(rows: Rows) -> list[Measurement]:
         if plain is not None and name not in (PLAIN, CRITIC):
             apart = (value[name] or 0.0) - plain
             targets.append(stated(apart, f"{UNIT} more than {PLAIN}"))
-        rows = hang(rows, name, targets)
+        rows = attach(rows, name, targets)
     return list(rows)
 
 

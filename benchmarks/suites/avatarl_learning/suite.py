@@ -7,17 +7,22 @@ Half an hour and more: the JSON is written after each run, and finished runs are
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
 from loopless.bench import machine
-from loopless.bench.result import Result, save
+from loopless.bench.result import Measurement, Result, save
 from loopless.bench.suites import Options, Say
+from pages import NOT_RUN, Lines, markdown_table, section
 from suites.avatarl_learning import promises, tasks
 from suites.avatarl_learning.outcomes import Text, TextRuns
 from suites.avatarl_learning.tasks import TextJob
 from suites.dqn_learning.runs import RunFailed
 from suites.dqn_learning.tasks import RUNS
+
+TITLES = {"learning": "Validation cross-entropy after equal tokens, averaged over seeds"}
+SAMPLED = 600  # characters of a sample that are shown
 
 
 def run(options: Options, result: Result, say: Say) -> None:
@@ -58,3 +63,45 @@ def told(job: TextJob, outcome: Text | RunFailed) -> str:
         return str(outcome)
     loss = outcome.final["validation_per_character"]
     return f"{job.name}: {loss:.3f} {promises.UNIT}, {outcome.wall_s:.0f} s. {job.command}"
+
+
+def page(result: Result) -> list[Lines]:
+    """Lay out the results page: how everyone ended, and what the first students write."""
+    rows, corpus = section(result, "learning"), result.settings["corpus"]
+    head = ["learned by", "seeds", "nats a character", "range", "nats a token", "tokens/s"]
+    size, digest = f"{corpus['bytes'] / 1e6:.1f} MB", corpus["sha256"][:12]
+    case = rows[0].case if rows else ""
+    parts = [
+        markdown_table(head, map(_cells, rows), "lrrrrr"),
+        [f"{case}; {corpus['name']}, {size}, SHA-256 {digest}…."],
+    ]
+    for row in rows:
+        if sample := row.details.get("sample"):
+            text = as_text(sample[:SAMPLED].rstrip())
+            parts.append([f"{row.contender}, of the first seed:", "", "```python", text, "```"])
+    return parts
+
+
+def as_text(sample: str) -> str:
+    """Return what a model wrote with control characters by their signs (␀ … ␟)."""
+    shown = (c if c in "\n\t" or c >= " " else chr(0x2400 + ord(c)) for c in sample)
+    return "".join(shown).replace("```", "'''")
+
+
+def _cells(row: Measurement) -> list[str]:
+    final = row.details.get("final")
+    if row.value is None or not final:
+        value = row.status if row.value is None else f"{row.value:.3f}"
+        return [row.contender, NOT_RUN, value, *[NOT_RUN] * 3]
+    each = [score["validation_per_character"] for score in final]
+    per_token = statistics.fmean(score["validation_loss"] for score in final)
+    speed = statistics.median(row.details["tokens_per_s"])
+    span = f"{min(each):.3f} … {max(each):.3f}"
+    return [
+        row.contender,
+        str(len(each)),
+        f"{row.value:.3f}",
+        span,
+        f"{per_token:.3f}",
+        f"{speed:,.0f}",
+    ]

@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
-from loopless.bench.process import ONE_THREAD_FLAG, THREAD_VARIABLES
+from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES
 from suites.dqn_learning.tasks import EPISODES, ROOT
 
 EVALUATION = "suites.dqn_learning.evaluation"

@@ -6,15 +6,22 @@ Half an hour and more: the JSON is written after each run, and finished runs are
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 from loopless.bench import machine
-from loopless.bench.result import Result, save
+from loopless.bench.result import Measurement, Result, save
 from loopless.bench.suites import Options, Say
+from pages import NOT_RUN, Lines, command, markdown_table, section
 from suites.dqn_learning import promises
 from suites.dqn_learning.runs import Outcome, RunFailed, Runs
 from suites.dqn_learning.tasks import EPISODES, MODES, QUICK, RUNS, TASKS, Job, Modes, Task
+
+TITLES = {
+    "learning": "Mean return of the last weights over 100 episodes, averaged over seeds",
+    "modes": "Mean area under the learning curve",
+}
 
 
 def run(options: Options, result: Result, say: Say) -> None:
@@ -68,3 +75,20 @@ def told(job: Job, outcome: Outcome | RunFailed) -> str:
         return str(outcome)
     final = ", ".join(f"{score:.2f}" for score in outcome.final)
     return f"{job.name}: {final} at the end, {outcome.wall_s:.0f} s. {job.command}"
+
+
+def page(result: Result) -> list[Lines]:
+    """Lay out the results page: how every task ended, and by which command."""
+    head = ["trained", "by", "seeds", "final return", "seeds' range", "seconds a run", "command"]
+    return [markdown_table(head, map(_cells, section(result, "learning")), "llrrrrl")]
+
+
+def _cells(row: Measurement) -> list[str]:
+    if row.value is None:
+        return [row.case, row.contender, NOT_RUN, row.status, NOT_RUN, NOT_RUN, command(row)]
+    final, digits = row.details["final"], 2 if abs(row.value) < 10 else 1
+    lowest, highest = f"{min(final):.{digits}f}", f"{max(final):.{digits}f}"
+    seconds = f"{statistics.median(row.details['wall_s']):.0f}"
+    mean = f"{row.value:.{digits}f}"
+    shown = [str(len(final)), mean, f"{lowest} … {highest}", seconds]
+    return [row.case, row.contender, *shown, command(row)]

@@ -10,7 +10,7 @@ import random
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import Call, Contender
 from suites.dqn_speed.settings import (
     BUFFER,
     ENV,

@@ -74,7 +74,7 @@ def _bare_jax() -> float:
 
 def _bare_torch() -> float:
     """And theirs."""
-    from loopless.bench.libraries import warnings_of_peers_ignored
+    from loopless.bench.machine import warnings_of_peers_ignored
 
     with warnings_of_peers_ignored():
         import stable_baselines3  # noqa: F401

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import Call, Contender
 from suites.dqn_speed.settings import Slice
 from suites.dqn_speed.worker import Worker
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from loopless.bench.contender import Call, Contender
-from loopless.bench.libraries import warnings_of_peers_ignored
+from loopless.bench.contest import Call, Contender
+from loopless.bench.machine import warnings_of_peers_ignored
 from suites.dqn_speed.settings import (
     BUFFER,
     ENV,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from loopless.bench.result import Measurement
-from loopless.bench.targets import Rows, as_fast, as_rate, at_most, hang, ratio, speeds, stated
+from loopless.bench.targets import Rows, as_fast, as_rate, at_most, attach, ratio, speeds, stated
 from suites.dqn_speed.loops import EAGER
 from suites.dqn_speed.ours import (
     COMPILED,
@@ -50,16 +50,16 @@ def judge_steps(case: Slice, rows: Rows, factors: Factors = FASTER) -> list[Meas
             stated(ratio(found.get(name), found.get(other)), f"× as fast as {other}")
             for other in beside
         ]
-        rows = hang(rows, name, targets)
+        rows = attach(rows, name, targets)
     for name in AGENTS:
         gain = ratio(found.get(name), found.get(COMPILED))
-        rows = hang(rows, name, [stated(gain, f"× as fast as {SEEDS} runs in turn")])
+        rows = attach(rows, name, [stated(gain, f"× as fast as {SEEDS} runs in turn")])
     return list(rows)
 
 
 def judge_founding(case: Slice, rows: Rows) -> list[Measurement]:
     rows = as_rates(case, rows)
-    return hang(rows, HOSTED, as_fast(rows, HOSTED, {EAGER: FOUNDING}))
+    return attach(rows, HOSTED, as_fast(rows, HOSTED, {EAGER: FOUNDING}))
 
 
 def judge_memory(
@@ -68,10 +68,10 @@ def judge_memory(
     """No more than theirs and the framework's own; what lies beyond either framework is stated."""
     found = {row.contender: row.value or 0.0 for row in rows}
     if not all(found.get(name) for name in (ours, theirs, bare, bare_theirs)):
-        return hang(rows, ours, [at_most(0, None, f"the peak of {theirs} plus {bare}")])
+        return attach(rows, ours, [at_most(0, None, f"the peak of {theirs} plus {bare}")])
     limit = found[theirs] + found[bare]
     beyond = ratio(found[ours] - found[bare], found[theirs] - found[bare_theirs])
-    return hang(
+    return attach(
         rows,
         ours,
         [

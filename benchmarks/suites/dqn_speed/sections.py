@@ -12,8 +12,7 @@ from dataclasses import replace
 from subprocess import SubprocessError
 from typing import Any
 
-from loopless.bench.contender import Contender
-from loopless.bench.contest import Contest, Judge
+from loopless.bench.contest import Contender, Contest, Judge
 from loopless.bench.result import Measurement
 from suites.dqn_speed import ours
 from suites.dqn_speed.settings import Slice

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from loopless.bench.contender import Contender, Verdict
+from loopless.bench.contest import Contender, Verdict
 from loopless.train.dqn.config import DQN
 from loopless.train.ppo.config import PPO
 from suites.q_learning.plain import Rules

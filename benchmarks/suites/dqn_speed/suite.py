@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from loopless.bench import libraries
 from loopless.bench.contest import Contest
-from loopless.bench.result import Result
+from loopless.bench.result import Headline, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.timing import Budget
+from pages import Lines, grid, section
 from suites.dqn_speed import loops, memory, ours, peers, promises, settings, split
 from suites.dqn_speed.sections import number, race
 from suites.dqn_speed.settings import Training
+from suites.processes import prepare_like_training
 from suites.q_learning.peers import BASELINES
 
 SLICE, QUICK_SLICE = Training(5_000), Training(1_000)
@@ -24,12 +25,29 @@ FOUNDING = Training(400, (64,), 32, every=4, updates=4, repeats=8)
 SPLIT_STEPS = 300_000
 BARE_JAX, BARE_TORCH = "bare JAX, Equinox, Optax", "bare PyTorch, Stable-Baselines3"
 
+TITLES = {
+    "steps": "CartPole-v1, one environment, learning as it goes: steps a second",
+    "memory": "Peak memory of a process that trains",
+    "growth": "Memory left behind by a chunk after warm-up",
+    "split": "Share of the training thread's time that is neither environment, acting nor learning",
+}
+HEADLINES = tuple(
+    Headline(
+        f"DQN on CartPole, {what}", "steps", "[120, 84], batch 128, 1 update in 10 steps", ours,
+        (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
+    )
+    for what, ours in (
+        ("compiled", "loopless, compiled"),
+        ("any Gymnasium environment", "loopless, hosted"),
+    )
+)  # fmt: skip
+
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Measure everything. Rows are added to `result` as they come; Ctrl-C passes through."""
     budget = Budget(sample_s=0.5, total_s=2.0) if options.quick else Budget(2.0, total_s=24.0)
     contest = Contest(result, budget, say)
-    libraries.prepare_like_training(options.threads)
+    prepare_like_training(options.threads)
     case = QUICK_SLICE if options.quick else SLICE
     told = case.config()
     names = ("buffer_size", "learning_starts", "explore_end", "target_every", "learning_rate")
@@ -94,3 +112,9 @@ def measure_split(steps: int, contest: Contest) -> None:
         row = number(contest, "split", label, name, "loopless", measure, "%")
         row = replace(row, details={"shares": found})
         contest.result.measurements.append(promises.judge_overhead(row))
+
+
+def page(result: Result) -> list[Lines]:
+    """Lay out the results page: steps a second, and memory."""
+    steps = grid("CartPole-v1, one environment", section(result, "steps"))
+    return [steps, grid("a process", section(result, "memory"))]

@@ -16,7 +16,7 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
-from loopless.bench.process import ONE_THREAD_FLAG, THREAD_VARIABLES
+from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES
 
 CORES = 2
 PATIENCE_S = 30

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from loopless.bench.result import Result
 from loopless.bench.suites import Options, Say
-from suites.dqn_learning.suite import run_tasks
+from suites.dqn_learning.suite import TITLES, page, run_tasks
 from suites.ppo_learning.tasks import MODES, QUICK, TASKS
+
+__all__ = ["TITLES", "page", "run"]
 
 
 def run(options: Options, result: Result, say: Say) -> None:

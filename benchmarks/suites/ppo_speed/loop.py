@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import Call, Contender
 from suites.dqn_speed.loops import EAGER
 from suites.dqn_speed.settings import ENV, PPOTraining
 from suites.q_learning.updates import ACTIONS, OBS

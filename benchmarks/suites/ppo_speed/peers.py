@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from loopless.bench.contender import Call, Contender
-from loopless.bench.libraries import warnings_of_peers_ignored
+from loopless.bench.contest import Call, Contender
+from loopless.bench.machine import warnings_of_peers_ignored
 from suites.dqn_speed.peers import sliced
 from suites.dqn_speed.settings import PPOTraining
 from suites.q_learning.peers import BASELINES, SBX

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from loopless.bench.result import Measurement
-from loopless.bench.targets import Rows, at_most, hang, ratio, stated
+from loopless.bench.targets import Rows, at_most, attach, ratio, stated
 from suites.dqn_speed.ours import COMPILED, HOSTED, OVERLAPPED
 from suites.dqn_speed.promises import Factors
 from suites.ppo_speed.shares import FORWARD, GRADIENT, RETURNS, WHOLE
@@ -48,4 +48,4 @@ def state_shares(rows: Rows) -> list[Measurement]:
     for name, seconds in pieces.items():
         share = ratio(seconds, whole)
         targets.append(stated(100 * share if share else None, f"% of the whole: {name}"))
-    return hang(rows, WHOLE, targets)
+    return attach(rows, WHOLE, targets)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender, Verdict
+from loopless.bench.contest import Call, Contender, Verdict
 from suites.dqn_speed.settings import PPOTraining
 
 WHOLE, RETURNS, FORWARD, GRADIENT = "whole", "returns", "forward", "forward and backward"

@@ -8,27 +8,44 @@ from __future__ import annotations
 
 from functools import partial
 
-from loopless.bench import libraries
 from loopless.bench.contest import Contest
-from loopless.bench.result import Result
+from loopless.bench.result import Headline, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.timing import Budget
+from pages import Lines, grid, section
 from suites.dqn_speed.ours import COMPILED
 from suites.dqn_speed.promises import judge_steps
 from suites.dqn_speed.sections import number, race
 from suites.dqn_speed.settings import PPOTraining
 from suites.ppo_speed import loop, peers, promises, shares, solve
+from suites.processes import prepare_like_training
 
 SLICE, QUICK_SLICE = PPOTraining(5_120), PPOTraining(1_024)  # whole rollouts
 SEEDS = 5
 COMMAND = "loopless train ppo"
+
+TITLES = {
+    "steps": "CartPole-v1 by PPO, learning as it goes: steps a second",
+    "solve": "Seconds until CartPole-v1 is solved",
+    "shares": "The updates of one rollout, and their pieces apart",
+}
+HEADLINES = tuple(
+    Headline(
+        f"PPO on CartPole, {what}", "steps", "[64, 64], 4 envs × 128 steps, 4 × 4 updates", ours,
+        (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
+    )
+    for what, ours in (
+        ("compiled", "loopless, compiled"),
+        ("any Gymnasium environment", "loopless, hosted"),
+    )
+)  # fmt: skip
 
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Measure everything. Rows are added to `result` as they come; Ctrl-C passes through."""
     budget = Budget(sample_s=0.5, total_s=2.0) if options.quick else Budget(2.0, total_s=24.0)
     contest = Contest(result, budget, say)
-    libraries.prepare_like_training(options.threads)
+    prepare_like_training(options.threads)
     case = QUICK_SLICE if options.quick else SLICE
     result.settings |= peers.options(case) | {"env": case.config().env, "n_envs": case.envs}
     result.settings |= {"steps_in_a_call": case.steps, "jax_async_dispatch": False}
@@ -64,3 +81,12 @@ def measure_solve(contest: Contest) -> None:
     label = "the whole command, all cores, imports and compilation included"
     row = number(contest, "solve", label, COMMAND, "loopless", solve.command_s, "s")
     contest.result.measurements.append(promises.judge_command(row))
+
+
+def page(result: Result) -> list[Lines]:
+    """Lay out the results page: steps a second, seconds until solved, pieces of an update."""
+    return [
+        grid("CartPole-v1 by PPO", section(result, "steps")),
+        grid("until solved", section(result, "solve"), "case", "contender"),
+        grid("updates of one rollout", section(result, "shares")),
+    ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import Call, Contender
 from suites.q_learning.plain import Layers, Rules
 from suites.q_learning.updates import TOLERANCE, Learned, Update
 

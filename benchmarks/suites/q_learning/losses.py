@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender, Verdict
+from loopless.bench.contest import Call, Contender, Verdict
 from suites.q_learning.plain import Rules
 from suites.q_learning.updates import ACTIONS
 

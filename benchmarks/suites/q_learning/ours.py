@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import Call, Contender
 from suites.q_learning.plain import Layers, Plain
 from suites.q_learning.updates import ACTIONS, OBS, STORED, TOLERANCE, Learned, Update
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender
-from loopless.bench.libraries import warnings_of_peers_ignored
+from loopless.bench.contest import Call, Contender
+from loopless.bench.machine import warnings_of_peers_ignored
 from suites.q_learning.eager import layers_of, network
 from suites.q_learning.updates import STORED, TOLERANCE, Learned, Update
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from loopless.bench.result import Measurement
-from loopless.bench.targets import Rows, as_fast, at_most, hang, ratio, speeds, stated
+from loopless.bench.targets import Rows, as_fast, at_most, attach, ratio, speeds, stated
 from suites.q_learning.eager import EAGER, FUSED_ADAM
 from suites.q_learning.losses import FORWARD, RECORDING
 from suites.q_learning.ours import FUSED
@@ -51,12 +51,12 @@ def judge_update(case: Update, rows: Rows) -> list[Measurement]:
     if shape in WHOLE_UPDATE:
         limit = WHOLE_UPDATE[shape]
         targets.append(at_most(limit, microseconds(rows, FUSED), f"{limit:g} µs an update"))
-    return hang(rows, FUSED, targets)
+    return attach(rows, FUSED, targets)
 
 
 def judge_losses(rows: Rows) -> list[Measurement]:
     for name in (FORWARD, RECORDING):
-        rows = hang(rows, name, [at_most(LOSS, microseconds(rows, name), f"{LOSS:g} µs")])
+        rows = attach(rows, name, [at_most(LOSS, microseconds(rows, name), f"{LOSS:g} µs")])
     return list(rows)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import Call, Contender
 from suites.q_learning.eager import Learner, Sampler, call, start
 from suites.q_learning.updates import TOLERANCE, Update
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Contender, Verdict
+from loopless.bench.contest import Contender, Verdict
 from suites.q_learning.plain import Layers, Plain, Rules
 
 OBS, ACTIONS, STORED = 4, 2, 10_000

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Contender, Verdict
+from loopless.bench.contest import Contender, Verdict
 from suites.replay.samplers import Arrays, Sampler
 from suites.replay.transitions import (
     ALPHA,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Contender
+from loopless.bench.contest import Contender
 from suites.replay.samplers import Arrays, Sampler, sampler
 from suites.replay.trajectories import DISCOUNT, STEPS, Trajectories
 from suites.replay.transitions import ALPHA, BETA, FIELDS, Prioritized, Uniform

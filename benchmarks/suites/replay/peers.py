@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender
-from loopless.bench.libraries import warnings_of_peers_ignored
+from loopless.bench.contest import Call, Contender
+from loopless.bench.machine import warnings_of_peers_ignored
 from suites.replay.samplers import Arrays, Sampler, sampler
 from suites.replay.transitions import ALPHA, BETA, FIELDS, Adding, Prioritized, Uniform
 

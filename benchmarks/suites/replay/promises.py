@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from loopless.bench.result import Measurement
-from loopless.bench.targets import Rows, as_fast, at_least, at_most, hang, ratio, stated
+from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, ratio, stated
 from suites.replay.flashbax_peer import FLASHBAX
 from suites.replay.loops import LOOP, PROPOSED
 from suites.replay.ours import NUMPY, TORCH
@@ -38,8 +38,8 @@ def judge_uniform(count: int, rows: Rows) -> list[Measurement]:
     """Against named peers; our tensors against theirs is stated beside it."""
     found = times(rows)
     tensors = [stated(ratio(found.get(x), found.get(TORCH)), f"× as fast as {x}") for x in TENSORS]
-    judged = hang(rows, NUMPY, as_fast(rows, NUMPY, UNIFORM.get(count, {})))
-    return hang(judged, TORCH, tensors)
+    judged = attach(rows, NUMPY, as_fast(rows, NUMPY, UNIFORM.get(count, {})))
+    return attach(judged, TORCH, tensors)
 
 
 def judge_one_call(rows: Rows) -> list[Measurement]:
@@ -47,19 +47,19 @@ def judge_one_call(rows: Rows) -> list[Measurement]:
     fastest = min(peers, key=lambda name: peers[name], default="no peer was measured")
     faster = ratio(peers.get(fastest), times(rows).get(NUMPY))
     text = f"{ONE_CALL:g} × as fast as calls of the fastest peer ({fastest})"
-    return hang(rows, NUMPY, [at_least(ONE_CALL, faster, text)])
+    return attach(rows, NUMPY, [at_least(ONE_CALL, faster, text)])
 
 
 def judge_prioritized(rows: Rows) -> list[Measurement]:
-    return hang(rows, NUMPY, as_fast(rows, NUMPY, PRIORITIZED))
+    return attach(rows, NUMPY, as_fast(rows, NUMPY, PRIORITIZED))
 
 
 def judge_episodic(rows: Rows) -> list[Measurement]:
-    return hang(rows, NUMPY, as_fast(rows, NUMPY, EPISODIC))
+    return attach(rows, NUMPY, as_fast(rows, NUMPY, EPISODIC))
 
 
 def judge_adding(rows: Rows) -> list[Measurement]:
-    return hang(rows, NUMPY, as_fast(rows, NUMPY, ADDING))
+    return attach(rows, NUMPY, as_fast(rows, NUMPY, ADDING))
 
 
 def judge_ingest(rows: Rows) -> list[Measurement]:
@@ -69,14 +69,14 @@ def judge_ingest(rows: Rows) -> list[Measurement]:
 def judge_growth(small: str, large: str, rows: Rows) -> list[Measurement]:
     found = times(rows)
     slower = ratio(found.get(large), found.get(small))
-    return hang(rows, large, [at_most(GROWTH, slower, f"{GROWTH:g} × {small}")])
+    return attach(rows, large, [at_most(GROWTH, slower, f"{GROWTH:g} × {small}")])
 
 
 def judge_cold(rows: Rows) -> list[Measurement]:
     """The same comparisons with emptied caches; stated only."""
     found = times(rows)
     named = [name for name in (CPPRB, BASELINES, TORCHRL, LOOP, PROPOSED) if found.get(name)]
-    return hang(
+    return attach(
         rows,
         NUMPY,
         [stated(ratio(found[x], found[NUMPY]), f"cold, × as fast as {x}") for x in named],
@@ -84,4 +84,4 @@ def judge_cold(rows: Rows) -> list[Measurement]:
 
 
 def judge_scanned(rows: Rows) -> list[Measurement]:
-    return hang(rows, NUMPY, as_fast(rows, NUMPY, SCANNED))
+    return attach(rows, NUMPY, as_fast(rows, NUMPY, SCANNED))

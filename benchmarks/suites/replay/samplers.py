@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call
+from loopless.bench.contest import Call
 
 Arrays = dict[str, np.ndarray]
 CHECKED_DRAWS = 40_000

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from loopless.bench import libraries
-from loopless.bench.caches import cooler
-from loopless.bench.contender import Case, Contender
-from loopless.bench.contest import Contest, enter
-from loopless.bench.result import Result
+from loopless.bench.contest import Case, Contender, Contest, enter
+from loopless.bench.machine import cache_cooler, prepare_libraries
+from loopless.bench.result import Headline, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.timing import Budget
+from pages import Lines, grid, section
 from suites.replay import device, flashbax_peer, loops, ours, peers, promises
 from suites.replay.trajectories import DISCOUNT, SEGMENT, STEPS, Ingest, Trajectories
 from suites.replay.transitions import ALPHA, BETA, Adding, Prioritized, Uniform, short
@@ -31,12 +30,35 @@ FROM, TO = 10_000, 1_000_000
 # A draw reads other rows each time: one call does not undo what a neighbour left in the caches.
 SAMPLE_S = 1e-3
 
+TITLES = {
+    "uniform": "Uniform draws, five fields as in CartPole: median time, ± half the quartile range",
+    "one call": "Many small batches: one call of ours, a call a batch for the others",
+    "prioritized": "Prioritized: draw, weights, update",
+    "episodic": "Pairs of one segment at a truncated-geometric gap, 1000 rows × 1001 steps",
+    "adding": "Adding to a full buffer",
+    "ingest": "Filling an episodic buffer",
+    "cold": "A call at a time, second-level cache emptied before it",
+    "growth": "The same call on a small buffer and on a large one",
+    "device": "Inside a jitted scan on the CPU",
+}
+HEADLINES = (
+    Headline(
+        "ALLO's replay: successors at geometric gaps, 256 of 1M steps", "episodic",
+        "episodic, 256 of 1M", "loopless",
+        (("reference: one at a time", "the loop it replaces"),), "five",
+    ),
+    Headline(
+        "prioritized replay: draw 256 of 1M, weigh, update", "prioritized",
+        "prioritized, 256 of 1M", "loopless", (("cpprb", "cpprb"), ("Tianshou", "Tianshou")),
+    ),
+)  # fmt: skip
+
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Measure everything. Rows are added to `result` as they come; Ctrl-C passes through."""
     budget = Budget(SAMPLE_S, total_s=0.12, most_samples=50) if options.quick else Budget(SAMPLE_S)
     contest = Contest(result, budget, say)
-    libraries.prepare(options.threads)
+    prepare_libraries(options.threads)
     result.settings |= {"alpha": ALPHA, "beta": BETA, "discount": DISCOUNT}
     result.settings |= {"row_steps": STEPS, "segment_steps": SEGMENT, "jax_async_dispatch": False}
     result.settings["caches"] = "warm; in section cold, second level emptied before each call"
@@ -123,7 +145,7 @@ def measure_cold(count: int, rows: int, options: Options, contest: Contest) -> N
         (Prioritized(count, BATCH), (ours.PRIORITIZED[0], *others(options, *peers.PRIORITIZED))),
         (Trajectories(rows, BATCH), (ours.EPISODIC, loops.SEARCH, loops.TABLE)),
     ):
-        cold.run("cold", case, contenders, promises.judge_cold, cooler())
+        cold.run("cold", case, contenders, promises.judge_cold, cache_cooler())
 
 
 def measure_scanned(sizes: Iterable[int], options: Options, contest: Contest) -> None:
@@ -136,3 +158,10 @@ def measure_scanned(sizes: Iterable[int], options: Options, contest: Contest) ->
             device.Scanned(count, BATCH, prioritized=True),
         ):
             contest.run("device", case, contenders, promises.judge_scanned)
+
+
+def page(result: Result) -> list[Lines]:
+    """Lay out the results page: times on the host, and times in a scan."""
+    host = section(result, "uniform", "one call", "prioritized", "episodic", "adding")
+    device = grid("in a jitted scan", section(result, "device"), "case", "contender")
+    return [grid("host", host), device]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Contender, Verdict
+from loopless.bench.contest import Contender, Verdict
 from loopless.verify.samplers.laws import misfit
 from suites.replay.samplers import Arrays, Sampler, joined
 

@@ -6,20 +6,21 @@ the values is timed with it, and its note says so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from loopless.bench.contender import Call, Contender
-from loopless.bench.libraries import warnings_of_peers_ignored
-from suites.returns.ours import TOLERANCE, as_numpy
-from suites.returns.rollout import Answers, Rollout
+from loopless.bench.contest import Call, Contender
+from loopless.bench.machine import warnings_of_peers_ignored
+from suites.returns.rollouts import TOLERANCE, Rollout, as_numpy
 
 TIANSHOU_KERNEL = "Tianshou, bare kernel"
 LAX_SCAN = "lax.scan by hand, JAX jit"
+Prepare = Callable[[Rollout], Call]
 
 
-def _torchrl(function: str):
+def _torchrl(function: str) -> Prepare:
     def prepare(rollout: Rollout) -> Call:
         with warnings_of_peers_ignored():
             import torch
@@ -30,22 +31,26 @@ def _torchrl(function: str):
         wanted = (rollout.values, rollout.next_values, rollout.rewards, ended, rollout.terminated)
         tensors = [torch.from_numpy(np.ascontiguousarray(x.T)[..., None]) for x in wanted]
 
-        def answers(output: tuple) -> Answers:
-            advantages, returns = (x[..., 0].numpy().T for x in output)
-            return advantages, returns
-
-        return Call(lambda: estimate(rollout.gamma, rollout.lambda_, *tensors), answers)
+        return Call(
+            lambda: estimate(rollout.gamma, rollout.lambda_, *tensors),
+            lambda output: as_numpy(tuple(x[..., 0].numpy().T for x in output)),
+        )
 
     return prepare
 
 
 def _flat(x: np.ndarray) -> np.ndarray:
-    """[T, B] as Tianshou stores it: one environment after the other."""
+    """Lay [T, B] out as Tianshou stores it: one environment after the other."""
     return np.ascontiguousarray(x.T).reshape(-1)
 
 
+def _unflat(rollout: Rollout, output: tuple) -> tuple[np.ndarray, ...]:
+    """Lay Tianshou's arrays out as [T, B] again."""
+    return tuple(x.reshape(rollout.envs, rollout.steps).T for x in output)
+
+
 def _tianshou_ends(rollout: Rollout) -> np.ndarray:
-    """Truncations, and the window's last row, which Tianshou cuts as an unfinished episode."""
+    """Return truncations, and the last step, which Tianshou cuts as an unfinished episode."""
     truncated = rollout.truncated.copy()
     truncated[-1] |= ~rollout.terminated[-1]
     return _flat(truncated)
@@ -68,20 +73,11 @@ def _tianshou(rollout: Rollout) -> Call:
 
     def run() -> tuple[np.ndarray, np.ndarray]:
         return Algorithm.compute_episodic_return(
-            batch,  # pyright: ignore[reportArgumentType]
-            buffer,
-            indices,
-            v_s_=next_values,
-            v_s=values,
-            gamma=rollout.gamma,
-            gae_lambda=rollout.lambda_,
-        )
+            batch, buffer, indices,  # pyright: ignore[reportArgumentType]
+            v_s_=next_values, v_s=values, gamma=rollout.gamma, gae_lambda=rollout.lambda_,
+        )  # fmt: skip
 
-    def answers(output: tuple) -> Answers:
-        returns, advantages = (x.reshape(rollout.envs, rollout.steps).T for x in output)
-        return advantages, returns
-
-    return Call(run, answers)
+    return Call(run, lambda output: as_numpy(_unflat(rollout, output)[::-1]))
 
 
 def _tianshou_kernel(rollout: Rollout) -> Call:
@@ -96,11 +92,7 @@ def _tianshou_kernel(rollout: Rollout) -> Call:
         advantages = _gae(values, successors, rewards, ends, rollout.gamma, rollout.lambda_)
         return advantages, advantages + values
 
-    def answers(output: tuple) -> Answers:
-        advantages, returns = (x.reshape(rollout.envs, rollout.steps).T for x in output)
-        return advantages, returns
-
-    return Call(run, answers)
+    return Call(run, lambda output: as_numpy(_unflat(rollout, output)))
 
 
 def _stable_baselines(rollout: Rollout) -> Call:
@@ -110,14 +102,9 @@ def _stable_baselines(rollout: Rollout) -> Call:
         from stable_baselines3.common.buffers import RolloutBuffer
 
     buffer = RolloutBuffer(
-        rollout.steps,
-        spaces.Box(-1.0, 1.0, (1,)),
-        spaces.Discrete(2),
-        device="cpu",
-        gae_lambda=rollout.lambda_,
-        gamma=rollout.gamma,
-        n_envs=rollout.envs,
-    )
+        rollout.steps, spaces.Box(-1.0, 1.0, (1,)), spaces.Discrete(2), device="cpu",
+        gae_lambda=rollout.lambda_, gamma=rollout.gamma, n_envs=rollout.envs,
+    )  # fmt: skip
     buffer.rewards[:] = rollout.folded_rewards()
     buffer.values[:] = rollout.values
     buffer.episode_starts[1:] = rollout.ended[:-1]
@@ -171,62 +158,36 @@ def _lax_scan(rollout: Rollout) -> Call:
     return Call(lambda: jax.block_until_ready(gae(*arrays)), as_numpy)
 
 
+def _peer(
+    name: str, library: str, prepare: Prepare, note: str, tolerance: float = TOLERANCE
+) -> Contender:
+    return Contender(name, library, "peer", prepare, tolerance, note)
+
+
 PEERS = (
-    Contender(
-        "TorchRL, loop",
-        "torchrl",
-        "peer",
-        _torchrl("generalized_advantage_estimate"),
-        TOLERANCE,
-        note="[B, T, 1]",
-    ),
-    Contender(
-        "TorchRL, vec",
-        "torchrl",
-        "peer",
-        _torchrl("vec_generalized_advantage_estimate"),
+    _peer("TorchRL, loop", "torchrl", _torchrl("generalized_advantage_estimate"), "[B, T, 1]"),
+    _peer(
+        "TorchRL, vec", "torchrl", _torchrl("vec_generalized_advantage_estimate"), "[B, T, 1]",
         1e-4,  # it cuts the filter's tail below 1e-7
-        note="[B, T, 1]",
     ),
-    Contender(
-        "Tianshou",
-        "tianshou",
-        "peer",
-        _tianshou,
-        TOLERANCE,
-        note="Algorithm.compute_episodic_return on [B·T]; float64 out; window ends flagged",
+    _peer(
+        "Tianshou", "tianshou", _tianshou,
+        "Algorithm.compute_episodic_return on [B·T]; float64 out; window ends flagged",
     ),
-    Contender(
-        TIANSHOU_KERNEL,
-        "tianshou",
-        "peer",
-        _tianshou_kernel,
-        TOLERANCE,
-        note="_gae on [B·T], next values masked beforehand; the + V for returns is timed",
+    _peer(
+        TIANSHOU_KERNEL, "tianshou", _tianshou_kernel,
+        "_gae on [B·T], next values masked beforehand; the + V for returns is timed",
     ),
-    Contender(
-        "Stable-Baselines3",
-        "stable-baselines3",
-        "peer",
-        _stable_baselines,
-        TOLERANCE,
-        note="RolloutBuffer; γ V(s') folded into the rewards at truncations beforehand",
+    _peer(
+        "Stable-Baselines3", "stable-baselines3", _stable_baselines,
+        "RolloutBuffer; γ V(s') folded into the rewards at truncations beforehand",
     ),
-    Contender(
-        "rlax, JAX jit",
-        "rlax",
-        "peer",
-        _rlax,
-        TOLERANCE,
-        note="knows no V(s') other than the next row's: γ V(s') folded into the rewards at "
+    _peer(
+        "rlax, JAX jit", "rlax", _rlax,
+        "knows no V(s') other than the next row's: γ V(s') folded into the rewards at "
         "truncations beforehand; the + V for returns is timed",
     ),
     Contender(
-        LAX_SCAN,
-        "jax",
-        "yardstick",
-        _lax_scan,
-        TOLERANCE,
-        note="the recipe in the scan's body",
+        LAX_SCAN, "jax", "yardstick", _lax_scan, TOLERANCE, "the recipe in the scan's body"
     ),
-)
+)  # fmt: skip

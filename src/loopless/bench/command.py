@@ -1,8 +1,7 @@
 """`loopless bench`: run suites, show them, write them, and say by exit code whether we are right.
 
-One suite runs in this process; several in one each (`everything`). Imports `suites` and `result`,
-and no array library before the process has its cores. Tests: `tests/test_cli.py`,
-`tests/bench/test_bench_everything.py`.
+One suite runs in this process; several run in a process each, so that one can fail alone. No array
+library is imported before the process has its cores.
 """
 
 from __future__ import annotations
@@ -13,87 +12,137 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from loopless.bench import interrupts
-from loopless.bench.process import isolate
-from loopless.bench.result import Result, save
-from loopless.bench.suites import NO_SUITES, Options, Suite, check_name, load, names, title
+from loopless.bench import compare, sources, table
+from loopless.bench.machine import describe, isolate
+from loopless.bench.result import Result, load, load_all, save, save_all
+from loopless.bench.suites import RESULTS, Options, Suite, check, find, name_of, names
+from loopless.bench.timing import remember_interrupts
+from loopless.runs.progress import parts as progress
+from loopless.runs.progress.parts import Part
 
 OK, WRONG, USAGE, INTERRUPTED = 0, 1, 2, 130
+FOLDER = Path("bench-results")
+ABOUT_S = {"returns": 25.0, "q_learning": 25.0, "dqn_learning": 20.0, "dqn_speed": 80.0}  # if quick
 
 
-def run(suites: Sequence[str], options: Options) -> int:
-    """`loopless bench [SUITE…]`."""
+def run(suites: Sequence[str], options: Options, *, stale: bool = False) -> int:
+    """Run `loopless bench [SUITE…]`, and return its exit code."""
+    if stale:
+        return list_stale(suites)
     if len(suites) == 1:
         return bench(replace(options, suite=suites[0]))
-    return bench_all(suites, options)
-
-
-def bench_all(suites: Sequence[str], options: Options) -> int:
-    """Several suites, or all of them and then quick; exit codes as of one."""
-    path = options.json or Path("bench-results") / ("all.json" if not suites else "several.json")
-    quick = options.quick or not suites
-    try:
-        suites = suites or names()
-        if not suites:
-            raise ValueError(NO_SUITES)
-        for name in suites:
-            check(replace(options, suite=name), path)
-        old = _old(options)
-    except ValueError as problem:
-        say(str(problem))
-        return USAGE
-    from loopless.bench import everything
-
-    new, code = everything.run(suites, replace(options, quick=quick), path)
-    _compare(old, new, options)
-    return code
+    return bench_several(suites, options)
 
 
 def bench(
     options: Options,
-    load_suite: Callable[[str], Suite] = load,
+    find_suite: Callable[[str], Suite] = find,
     isolate: Callable[[int], None] = isolate,
 ) -> int:
-    """Exit codes: 0; 1 if our answers disagree with the reference; 2 usage; 130 after Ctrl-C."""
-    path = options.json or Path("bench-results") / f"{title(options.suite)}.json"
+    """Measure one suite. Returns 0; 1 if ours is wrong; 2 for a bad request; 130 after Ctrl-C."""
+    path = options.json or FOLDER / f"{name_of(options.suite)}.json"
     try:
-        check(options, path)
-        old = _old(options)
+        check_request(options, path)
+        old = load_all(options.compare) if options.compare else []
     except ValueError as problem:
         say(str(problem))
         return USAGE
-    result = Result(
-        suite=title(options.suite),
-        settings={
-            "quick": options.quick,
-            "threads": options.threads,
-            "peers": options.peers,
-            "ablate": options.ablate,
-        },
-    )
-    try:
-        isolate(options.threads)
-        interrupts.install()
-        load_suite(options.suite)(replace(options, json=path), result, say)
-    except KeyboardInterrupt:
-        result.interrupted = True
-    finally:
-        # Also after an error: what was measured is not thrown away.
-        report(result, path)
-        _compare(old, [result], options)
+    settings = {name: getattr(options, name) for name in ("quick", "threads", "peers", "ablate")}
+    result = Result(name_of(options.suite), settings)
+    isolate(options.threads)
+    with sources.record() as digests:
+        try:
+            remember_interrupts()
+            suite = find_suite(options.suite)
+            result.titles, result.headlines = suite.titles, suite.headlines
+            suite.run(replace(options, json=path), result, say)
+        except KeyboardInterrupt:
+            result.interrupted = True
+        finally:
+            # Also after an error: what was measured is not thrown away.
+            result.machine, result.sources = describe(), digests()
+            save(result, path)
+            out = table.console()
+            table.show(result, out)
+            _show_written(path, out)
+            _show_comparison(old, [result], options)
     if result.interrupted:
         return INTERRUPTED
     return WRONG if result.ours_is_wrong else OK
 
 
-def check(options: Options, path: Path) -> None:
-    """All that can be wrong with the request, before anything is imported or measured."""
-    check_name(options.suite)
+def bench_several(
+    suites: Sequence[str],
+    options: Options,
+    command: Callable[..., list[str]] = progress.loopless_command,
+) -> int:
+    """Measure these suites, or all of them and then quick; the exit codes are those of one.
+
+    Beside the file of all results lie, in a folder of its name, those of each suite and its log.
+    """
+    path = options.json or FOLDER / ("several.json" if suites else "all.json")
+    options = replace(options, quick=options.quick or not suites)
+    try:
+        suites = suites or names(needed=True)
+        for suite in suites:
+            check_request(replace(options, suite=suite), path)
+        old = load_all(options.compare) if options.compare else []
+    except ValueError as problem:
+        say(str(problem))
+        return USAGE
+    folder = path.with_suffix("")
+    files = {suite: folder / f"{name_of(suite)}.json" for suite in suites}
+    for file in files.values():
+        file.unlink(missing_ok=True)  # a suite that fails must not show what was measured before
+    parts = [
+        Part(suite, command("bench", suite, "--json", str(file), *_flags(options)),
+             ABOUT_S.get(suite, 60.0))
+        for suite, file in files.items()
+    ]  # fmt: skip
+    with progress.board(parts) as show:
+        whole = progress.run_all(parts, folder, lambda part: conclusion(files[part.name]), show)
+    results = [result for file in files.values() if file.is_file() for result in load_all(file)]
+    save_all(results, path)
+    out = table.console()
+    table.show_lines(table.lines(results), out)
+    progress.show_outcome(parts, out)
+    if results:
+        table.show_machine(results[-1], out)
+    _show_written(path, out)
+    _show_comparison(old, results, options)
+    return progress.exit_code(parts, whole=whole)
+
+
+def list_stale(suites: Sequence[str]) -> int:
+    """Say of each committed result whether its sources changed since. Returns 1 if one's did."""
+    try:
+        suites = suites or names(needed=True)
+        for suite in suites:
+            check(suite)
+    except ValueError as problem:
+        say(str(problem))
+        return USAGE
+    stale = False
+    for suite in suites:
+        file = RESULTS / f"{name_of(suite)}.json"
+        if not file.is_file():
+            print(f"{suite}: never measured: there is no {file}")
+            stale = True
+            continue
+        age = sources.age(load(file))
+        print(sources.describe(age))
+        stale |= age.is_stale
+    return WRONG if stale else OK
+
+
+def check_request(options: Options, path: Path) -> None:
+    """Refuse a request with anything wrong in it, before anything is imported or measured."""
+    check(options.suite)
     cores = os.cpu_count() or 1
     if not 1 <= options.threads <= cores:
         raise ValueError(f"bench: --threads is {options.threads}; this machine has 1 to {cores}.")
     if options.grids is not None and not options.grids.is_dir():
-        raise ValueError(f"bench: --grids {options.grids} is no folder.")
+        raise ValueError(f"bench: --grids {options.grids} is not a folder.")
     if path.is_dir():
         raise ValueError(f"bench: --json {path} is a folder. Give the name of a file.")
     try:
@@ -104,32 +153,42 @@ def check(options: Options, path: Path) -> None:
         raise ValueError(f"bench: --json {path}: its folder cannot be written to.")
 
 
-def report(result: Result, path: Path) -> None:
-    from loopless.bench.machine import describe
-    from loopless.bench.table import console, show
+def conclusion(file: Path) -> str:
+    """Say in one line what a suite measured."""
+    results = load_all(file)
+    ratios = [
+        ratio for line in table.lines(results) if (ratio := line.times(line.loop or line.peer))
+    ]
+    rows = [row for result in results for row in result.measurements]
+    targets = [target for row in rows for target in row.targets]
+    missed = sum(target.met is False for target in targets)
+    parts = [f"{len(rows)} measurements"]
+    if ratios:
+        parts.append(f"{table.times(min(ratios))} to {table.times(max(ratios))}")
+    if missed:
+        parts.append(f"{missed} of {len(targets)} targets missed")
+    return ", ".join(parts)
 
-    result.machine = describe()
-    save(result, path)
-    out = console()
-    show(result, out)
+
+def _flags(options: Options) -> list[str]:
+    return [
+        *("--threads", str(options.threads)),
+        *(["--quick"] if options.quick else []),
+        *(["--no-peers"] if not options.peers else []),
+        *(["--ablate"] if options.ablate else []),
+        *(["--grids", str(options.grids)] if options.grids else []),
+    ]
+
+
+def _show_written(path: Path, out: table.Console) -> None:
     out.print(f"Written to {path}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _old(options: Options) -> list[Result]:
-    """What to compare with, read before anything is measured."""
-    from loopless.bench.collection import load_all
-
-    return load_all(options.compare) if options.compare else []
-
-
-def _compare(old: list[Result], new: list[Result], options: Options) -> None:
-    if not options.compare:
-        return
-    from loopless.bench import compare
-    from loopless.bench.table import console
-
-    compare.show(compare.compare(old, new), console(), str(options.compare))
+def _show_comparison(old: list[Result], new: list[Result], options: Options) -> None:
+    if options.compare:
+        compare.show(compare.compare(old, new), table.console(), str(options.compare))
 
 
 def say(text: str) -> None:
+    """Print to the standard error."""
     print(text, file=sys.stderr, flush=True)

@@ -1,28 +1,74 @@
-"""One case from start to finish: check every contender, race those that run, judge, keep the rows.
+"""Run one case from start to finish: check every contender, time those that run, keep the rows.
 
-Imports `contender`, `result`, `timing`. Tests: `tests/bench/test_bench_contest.py`.
+A suite makes cases and contenders, and hands them to a `Contest`. The timing is in `timing.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from subprocess import SubprocessError
+from typing import Any, Protocol
 
-from loopless.bench.contender import Case, Contender
-from loopless.bench.result import Measurement, Result
+from loopless.bench.result import Measurement, Result, Role
 from loopless.bench.timing import Budget, Race, Timing
 
 Judge = Callable[[Sequence[Measurement]], Sequence[Measurement]]
+SCALES = {"s": 1.0, "MB": 1e-6, "kB": 1e-3, "%": 100.0}  # of numbers measured in SI units
 
 
-def _nothing() -> None:
-    pass
+@dataclass(frozen=True)
+class Call:
+    """What is timed, and how to read its output as NumPy for the case's check.
+
+    `read` is None for a call that has no output to check.
+    """
+
+    run: Callable[[], Any]
+    read: Callable[[Any], Any] | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of a check: `reason` is empty if all is right; `error` where one is known."""
+
+    reason: str = ""
+    error: float | None = None
+
+
+class Case(Protocol):
+    """One column of a table: the work, its size, and whether an output is right."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def check(self, contender: Contender, call: Any, output: Any) -> Verdict: ...
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Somebody who can do the work of a case.
+
+    `prepare` imports what it needs and lays the case out as it likes, untimed. A contender is
+    skipped on cases whose size is over `largest`. `claim` is what was promised of a proposal.
+    """
+
+    name: str
+    library: str
+    role: Role
+    prepare: Callable[[Any], Call]
+    tolerance: float = 0.0
+    note: str = ""
+    claim: str = ""
+    largest: int | None = None
 
 
 @dataclass
 class Entry:
-    """A contender at the start line: its row so far, and its call if there is one to time."""
+    """A contender's row so far, and its call if there is one to time."""
 
     row: Measurement
     call: Callable[[], Any] | None = None
@@ -30,11 +76,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contest:
-    """Where the rows of a run go, how long each may take, and who is told of progress."""
+    """Where the rows of a run go, how long each may take, and how progress is reported.
+
+    Without `peers`, contenders of that role are left out of every case.
+    """
 
     result: Result
     budget: Budget
     say: Callable[[str], None]
+    peers: bool = True
 
     def run(
         self,
@@ -42,63 +92,79 @@ class Contest:
         case: Case,
         contenders: Iterable[Contender],
         judge: Judge = list,
-        between: Callable[[], None] = _nothing,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
+        """Check and time the contenders on a case, and keep the rows as `judge` returns them.
+
+        `between` runs untimed before each sample.
+        """
         self.say(f"{section}: {case.label}")
-        self.settle([enter(each, section, case) for each in contenders], judge, between)
+        racing = [each for each in contenders if self.peers or each.role != "peer"]
+        self.settle([enter(each, section, case) for each in racing], judge, between)
 
     def settle(
         self,
         entries: Iterable[Entry],
         judge: Judge = list,
-        between: Callable[[], None] = _nothing,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
-        """Race what has been checked. Ctrl-C passes through, once its rows are kept."""
+        """Time entries that have been checked. Ctrl-C passes through, once their rows are kept."""
         rows, interrupted = race(entries, self.budget, between)
-        self.result.measurements += judge(rows)
+        self.keep(judge(rows))
         if interrupted:
             raise KeyboardInterrupt
 
+    def measure(self, row: Measurement, number: Callable[[], float]) -> Measurement:
+        """Return the row of a single number, measured in SI units; a failure ends up in the row."""
+        self.say(f"{row.section}: {row.contender}")
+        try:
+            return replace(row, value=SCALES.get(row.unit, 1.0) * number(), samples=1)
+        except (RuntimeError, OSError, ValueError, KeyError, SubprocessError) as problem:
+            status = "unavailable" if "No module named" in str(problem) else "failed"
+            return replace(row, status=status, reason=str(problem))
+
+    def keep(self, rows: Iterable[Measurement]) -> None:
+        """Add rows to the result."""
+        self.result.measurements += rows
+
     def with_budget(self, **changes: Any) -> Contest:
+        """Return the same contest with other times to measure."""
         return replace(self, budget=replace(self.budget, **changes))
 
 
 def enter(contender: Contender, section: str, case: Case) -> Entry:
     """Prepare a contender and check its answers. Whatever goes wrong ends up in its row."""
     row = Measurement(
-        section=section,
-        case=case.label,
-        contender=contender.name,
-        library=contender.library,
-        role=contender.role,
-        note=contender.note,
-        claim=contender.claim,
-    )
+        section, case.label, contender.name, contender.library, contender.role,
+        note=contender.note, claim=contender.claim,
+    )  # fmt: skip
     largest = contender.largest
     if largest is not None and case.size > largest:
         return Entry(replace(row, status="skipped", reason=f"slow: not run over {largest:,}"))
     try:
         call = contender.prepare(case)
         output = call.run()
-        verdict = None if call.read is None else case.check(contender, call, output)
+        verdict = Verdict() if call.read is None else case.check(contender, call, output)
     except ImportError as problem:
-        return Entry(replace(row, status="unavailable", reason=first_line(problem)))
+        return Entry(replace(row, status="unavailable", reason=_first_line(problem)))
     except Exception as problem:
-        reason = f"{type(problem).__name__}: {first_line(problem)}"
+        reason = f"{type(problem).__name__}: {_first_line(problem)}"
         return Entry(replace(row, status="failed", reason=reason))
-    if verdict is None:
-        return Entry(row, call.run)
+    return Entry(checked(row, verdict), call.run)
+
+
+def checked(row: Measurement, verdict: Verdict) -> Measurement:
+    """Return the row with what a check said of it."""
     status = "disagrees" if verdict.reason else "ok"
-    checked = replace(row, status=status, reason=verdict.reason, max_error=verdict.error)
-    return Entry(checked, call.run)
+    return replace(row, status=status, reason=verdict.reason, max_error=verdict.error)
 
 
 def race(
-    entries: Iterable[Entry], budget: Budget, between: Callable[[], None] = _nothing
+    entries: Iterable[Entry], budget: Budget, between: Callable[[], None] = lambda: None
 ) -> tuple[list[Measurement], bool]:
     """Time the entries against each other: their rows, and whether Ctrl-C ended it early."""
     entries = list(entries)
-    calls = {e.row.contender: e.call for e in entries if e.call is not None}
+    calls = {entry.row.contender: entry.call for entry in entries if entry.call is not None}
     contest = Race(calls, budget, between=between)
     interrupted = False
     try:
@@ -106,10 +172,11 @@ def race(
     except KeyboardInterrupt:
         interrupted = True
     timings = contest.timings()
-    return [_timed(entry.row, timings.get(entry.row.contender)) for entry in entries], interrupted
+    rows = [_with_timing(entry.row, timings.get(entry.row.contender)) for entry in entries]
+    return rows, interrupted
 
 
-def _timed(row: Measurement, timing: Timing | None) -> Measurement:
+def _with_timing(row: Measurement, timing: Timing | None) -> Measurement:
     if timing is None:
         return row
     return replace(
@@ -122,5 +189,5 @@ def _timed(row: Measurement, timing: Timing | None) -> Measurement:
     )
 
 
-def first_line(problem: BaseException) -> str:
+def _first_line(problem: BaseException) -> str:
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]

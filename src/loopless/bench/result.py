@@ -1,8 +1,13 @@
-"""What a run measured, as plain data that goes to JSON and comes back equal."""
+"""Keep what a run measured as plain data that goes to JSON and comes back equal.
+
+A file holds the result of one suite, or those of several. `loopless report`, `--compare` and the
+README's tables read these files and nothing else.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +15,7 @@ from typing import Any, Literal
 from loopless.files import atomic
 
 SCHEMA = 2
-
+LARGEST = 1 << 28  # bytes of a file; ours have less than a megabyte
 RENAMED = {  # suites whose older results bear another name
     "training": "dqn_speed",
     "learning": "dqn_learning",
@@ -58,9 +63,29 @@ class Measurement:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Headline:
+    """A case that the README and the page show first: ours beside named contenders.
+
+    `beside` pairs a contender with what a reader calls it. Those of `group` "five" are the hot
+    spots that loopless began with.
+    """
+
+    what: str
+    section: str
+    case: str
+    ours: str
+    beside: tuple[tuple[str, str], ...]
+    group: Literal["five", "further"] = "further"
+
+
 @dataclass
 class Result:
-    """One run of one suite; measurements are appended as they are made."""
+    """One run of one suite; measurements are appended as they are made.
+
+    `titles` has a heading for each section, and `sources` a digest of each file of loopless that
+    the contenders imported. Older files have neither, nor headlines.
+    """
 
     suite: str
     settings: dict[str, Any]
@@ -68,6 +93,9 @@ class Result:
     measurements: list[Measurement] = field(default_factory=list)
     interrupted: bool = False
     schema: int = SCHEMA
+    titles: dict[str, str] = field(default_factory=dict)
+    headlines: tuple[Headline, ...] = ()
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def ours_is_wrong(self) -> bool:
@@ -79,32 +107,76 @@ class Result:
 
 
 def save(result: Result, path: Path) -> None:
-    """Write all of the file, or none of it."""
-    write(asdict(result), path)
+    """Write one result: all of the file, or none of it."""
+    _write(asdict(result), path)
 
 
-def write(data: dict[str, Any], path: Path) -> None:
+def save_all(results: Sequence[Result], path: Path) -> None:
+    """Write several results to one file: all of it, or none."""
+    _write({"schema": SCHEMA, "suites": [asdict(result) for result in results]}, path)
+
+
+def _write(data: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
     atomic.write_file(path, f"{text}\n".encode())
 
 
 def load(path: Path) -> Result:
-    data = json.loads(path.read_text(encoding="utf-8"))
+    """Read the result of one suite."""
+    (result,) = load_all(path)
+    return result
+
+
+def load_all(path: Path) -> list[Result]:
+    """Read the results in a file; ValueError says what is wrong with it."""
     try:
-        return from_data(data)
-    except ValueError as problem:
-        raise ValueError(f"bench: {path} has {problem}.") from None
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"it has more than {LARGEST:,} bytes")
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return [_result(part) for part in data.get("suites", [data])]
+    except OSError as problem:
+        raise ValueError(f"bench: cannot read {path}: {problem.strerror}.") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+        what = f"{type(problem).__name__}: {problem}"
+        raise ValueError(f"bench: {path} holds no result of `loopless bench` ({what}).") from None
 
 
-def from_data(data: dict[str, Any]) -> Result:
-    """What `asdict` made of a result, as a result."""
+def gather(paths: Iterable[Path], problems: list[str], order: Sequence[str] = ()) -> list[Result]:
+    """Read files and folders of them: the newest result of each suite, in the order of suites.
+
+    What is wrong with files that cannot be read is added to `problems`.
+    """
+    newest: dict[str, Result] = {}
+    folders = [sorted(path.glob("*.json")) if path.is_dir() else [path] for path in paths]
+    for file in dict.fromkeys(file for files in folders for file in files):
+        try:
+            results = load_all(file)
+        except ValueError as problem:
+            problems.append(str(problem))
+            continue
+        for result in results:
+            before = newest.get(result.suite)
+            if before is None or _date(before) <= _date(result):
+                newest[result.suite] = result
+    places = {suite: place for place, suite in enumerate(order)}
+    return sorted(newest.values(), key=lambda result: places.get(result.suite, len(places)))
+
+
+def _date(result: Result) -> str:
+    return str(result.machine.get("date", ""))
+
+
+def _result(data: dict[str, Any]) -> Result:
     if data.get("schema") != SCHEMA:
         raise ValueError(f"schema {data.get('schema')!r}, expected {SCHEMA}")
-    rows = [_measurement(row) for row in data["measurements"]]
+    rows = [
+        Measurement(**{**row, "targets": tuple(Target(**target) for target in row["targets"])})
+        for row in data["measurements"]
+    ]
+    headlines = tuple(
+        Headline(**{**headline, "beside": tuple((a, b) for a, b in headline["beside"])})
+        for headline in data.get("headlines", ())
+    )
     suite = RENAMED.get(data["suite"], data["suite"])
-    return Result(**{**data, "suite": suite, "measurements": rows})
-
-
-def _measurement(row: dict[str, Any]) -> Measurement:
-    return Measurement(**{**row, "targets": tuple(Target(**one) for one in row["targets"])})
+    return Result(**{**data, "suite": suite, "measurements": rows, "headlines": headlines})

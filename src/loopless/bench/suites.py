@@ -1,7 +1,7 @@
 """Find and load the suites of `loopless bench`, which are not part of the package.
 
-A suite is a folder with a `suite.py`. Ours lie in `benchmarks/suites` of the checkout that holds
-this package; a suite of your own is named by its path. They are imported when they are run.
+A suite is a file `suite.py` with a function `run`, a table `TITLES`, and perhaps `HEADLINES`. Ours
+lie in `benchmarks/suites` of the checkout that holds this package; your own is named by its path.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from loopless.bench.result import Result
+from loopless.bench.result import Headline, Result
 from loopless.refusals import did_you_mean
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"  # beside `src` in a checkout
+RESULTS = BENCHMARKS / "results"
 NO_SUITES = (
     "bench: an installed loopless has no suites of its own. Clone its repository and run "
     "`make setup` there, or give the path of a suite of yours: loopless bench path/to/suite.py"
@@ -40,19 +41,29 @@ class Options:
 
 
 Say = Callable[[str], None]
-Suite = Callable[[Options, Result, Say], None]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What the harness needs of a suite; the titles are the headings of its sections."""
+
+    run: Callable[[Options, Result, Say], None]
+    titles: dict[str, str]
+    headlines: tuple[Headline, ...] = ()
 
 
 class UnknownSuite(ValueError):
     """No suite has this name, or none lies at this path."""
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of our suites, in their order; none where they are not installed."""
-    if not (BENCHMARKS / "suites" / "__init__.py").is_file():
-        return ()
-    _make_importable(BENCHMARKS)
-    return import_module("suites").ORDER
+def names(*, needed: bool = False) -> tuple[str, ...]:
+    """Return the names of our suites, in their order; where there are none, () or UnknownSuite."""
+    if (BENCHMARKS / "suites" / "__init__.py").is_file():
+        _make_importable(BENCHMARKS)
+        return import_module("suites").ORDER
+    if needed:
+        raise UnknownSuite(NO_SUITES)
+    return ()
 
 
 def is_path(suite: str) -> bool:
@@ -60,51 +71,44 @@ def is_path(suite: str) -> bool:
     return suite.endswith(".py") or os.sep in suite or "/" in suite
 
 
-def title(suite: str) -> str:
-    """Return the name by which a suite's result is known: of a path, that of its file or folder."""
+def name_of(suite: str) -> str:
+    """Return the name of a suite's result: for a path, that of its file or folder."""
     if not is_path(suite):
         return suite
     path = _file(suite)
     return path.parent.name if path.name == "suite.py" else path.stem
 
 
-def check_name(suite: str) -> None:
+def check(suite: str) -> None:
     """Refuse a name that no suite has, or a path where none lies."""
     if is_path(suite):
         if not _file(suite).is_file():
             raise UnknownSuite(f"bench: there is no suite at {suite}: no such file or suite.py.")
-        return
-    known = names()
-    if not known:
-        raise UnknownSuite(NO_SUITES)
-    if suite not in known:
+    elif suite not in (known := names(needed=True)):
         hint = did_you_mean(suite, known, repr, or_list=True)
         raise UnknownSuite(f"bench: unknown suite {suite!r}.{hint}")
 
 
-def load(suite: str) -> Suite:
-    """Import a suite by its name or path, and return its `run`."""
-    return _module(suite, "suite").run
-
-
-def layout(suite: str) -> ModuleType:
-    """Import what a suite says of its sections."""
-    return _module(suite, "layout")
-
-
-def _module(suite: str, part: str) -> ModuleType:
-    check_name(suite)
+def load(suite: str) -> ModuleType:
+    """Import the `suite.py` of a suite by its name or path."""
+    check(suite)
     if not is_path(suite):
-        return import_module(f"suites.{suite}.{part}")
+        return import_module(f"suites.{suite}.suite")
     file = _file(suite)
     _make_importable(file.parent)
-    spec = spec_from_file_location(f"suite_{title(suite)}", file)
+    spec = spec_from_file_location(f"suite_{name_of(suite)}", file)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[module.__name__] = module
     spec.loader.exec_module(module)
     return module
+
+
+def find(suite: str) -> Suite:
+    """Import a suite by its name or path, and return what the harness needs of it."""
+    module = load(suite)
+    return Suite(module.run, dict(getattr(module, "TITLES", {})), getattr(module, "HEADLINES", ()))
 
 
 def _file(suite: str) -> Path:

@@ -1,44 +1,50 @@
-"""A result as tables: coloured on a terminal, plain text elsewhere.
+"""Show results as tables, in colour on a terminal and as plain text elsewhere.
 
-Imports `result`, and `suites` for the titles of sections. Tests:
-`tests/bench/test_bench_result.py`.
+`show` prints one suite, contenders down and cases across. `show_lines` prints many suites with a
+line for each case: ours, the loop that it replaces, the fastest peer, and the floor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from loopless.bench.machine import is_busy
-from loopless.bench.result import Measurement, Result, Target
-from loopless.bench.suites import layout, names
+from loopless.bench.result import Measurement, Result, Role, Target
 
 PLAIN_WIDTH = 160
 MARKS = {True: "[green]met[/]", False: "[red]missed[/]", None: "not judged"}
+ABLATION = "proposals"  # the section of what was proposed, which is not compared
 
 
 def console() -> Console:
-    """Wide and without colour when piped, so that a log keeps its columns."""
-    found = Console()
-    return found if found.is_terminal else Console(width=PLAIN_WIDTH, no_color=True)
+    """Return a console that is wide and without colour when piped, so that logs keep columns."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=PLAIN_WIDTH, no_color=True)
 
 
 def show(result: Result, out: Console) -> None:
-    titles = layout(result.suite).TITLES if result.suite in names() else {}
+    """Print all that one suite measured."""
     for section in dict.fromkeys(row.section for row in result.measurements):
         rows = [row for row in result.measurements if row.section == section]
-        _show_times(titles.get(section, section), rows, out)
+        _show_times(result.titles.get(section, section), rows, out)
     _show_targets(result.measurements, out)
-    _show_notes(result.measurements, out)
+    notes = dict.fromkeys(note for row in result.measurements for note in _notes(row))
+    for note in notes:
+        out.print(f"  {note}", highlight=False, markup=False)
+    if notes:
+        out.print("")
     show_machine(result, out)
 
 
 def _show_times(title: str, rows: Sequence[Measurement], out: Console) -> None:
-    """Contenders down, cases across; as many cases side by side as the screen is wide for."""
+    """Print contenders down and cases across, as many side by side as the screen is wide for."""
     cases = list(dict.fromkeys(row.case for row in rows))
     names = list(dict.fromkeys(row.contender for row in rows))
     cells = {(row.contender, row.case): cell(row) for row in rows}
@@ -61,7 +67,7 @@ def _show_times(title: str, rows: Sequence[Measurement], out: Console) -> None:
 
 
 def cell(row: Measurement) -> str:
-    """One measurement in a few characters."""
+    """Write one measurement in a few characters."""
     if row.value is None:
         return row.status if row.status != "ok" else "no time"
     text = quantity(row.value, row.unit)
@@ -72,7 +78,7 @@ def cell(row: Measurement) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number in its unit: three digits, whole thousands of steps a second, or a count."""
+    """Write a number with its unit: three digits, whole thousands of steps a second, or a count."""
     if unit == "s":
         return duration(value)
     if unit == "steps/s":
@@ -81,6 +87,7 @@ def quantity(value: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
+    """Write seconds with three digits, in the unit that fits."""
     unit, scale = ("s", 1.0) if seconds >= 1 else ("ms", 1e-3) if seconds >= 1e-3 else ("µs", 1e-6)
     number = seconds / scale
     digits = 0 if number >= 99.5 else 1 if number >= 9.95 else 2
@@ -88,43 +95,30 @@ def duration(seconds: float) -> str:
 
 
 def _show_targets(rows: Sequence[Measurement], out: Console) -> None:
-    judged = [(row, target) for row in rows for target in row.targets]
-    if not judged:
+    pairs = [(row, target) for row in rows for target in row.targets]
+    if not pairs:
         return
     out.print("Targets", style="bold")
     table = new_table(out)
     for name in ("section", "case", "contender", "target", "measured", ""):
         table.add_column(name, justify="right" if name == "measured" else "left")
-    for row, target in judged:
-        table.add_row(
-            row.section,
-            row.case,
-            row.contender,
-            target.target,
-            measured(target),
-            MARKS[target.met],
-        )
+    for row, target in pairs:
+        where = row.section, row.case, row.contender
+        table.add_row(*where, target.target, measured(target), MARKS[target.met])
     out.print(table)
-    counts = [sum(target.met is met for _, target in judged) for met in (True, False, None)]
+    counts = [sum(target.met is met for _, target in pairs) for met in (True, False, None)]
     out.print(f"{counts[0]} met, {counts[1]} missed, {counts[2]} not judged\n", highlight=False)
 
 
 def measured(target: Target) -> str:
+    """Write the number that a target was judged by."""
     if target.measured is None:
         return "–"
     return f"{target.measured:.0f}" if target.measured >= 100 else f"{target.measured:.2f}"
 
 
-def _show_notes(rows: Sequence[Measurement], out: Console) -> None:
-    """Why a row is missing or wrong, and what there is to know of a contender; each said once."""
-    lines = dict.fromkeys(line for row in rows for line in _notes(row))
-    for line in lines:
-        out.print(f"  {line}", highlight=False, markup=False)
-    if lines:
-        out.print("")
-
-
 def _notes(row: Measurement) -> list[str]:
+    """Say why a row is missing or wrong, and what there is to know of a contender."""
     where = f" at {row.case}" if row.status != "unavailable" else ""
     notes = [f"{row.contender}: {row.note}"] if row.note else []
     if row.reason:
@@ -133,6 +127,7 @@ def _notes(row: Measurement) -> list[str]:
 
 
 def show_machine(result: Result, out: Console) -> None:
+    """Print on what a result was measured, and whether it can be trusted."""
     machine = result.machine
     commit = machine.get("commit") or {}
     parts = [
@@ -144,14 +139,117 @@ def show_machine(result: Result, out: Console) -> None:
     ]
     out.print(", ".join(filter(None, parts)), highlight=False, markup=False)
     if is_busy(machine):
-        said = (
-            f"{machine['load']:.1f} processes shared {machine['cores']} cores: measure again alone."
-        )
-        out.print(f"The machine was busy, and these times are not to be trusted. {said}",
-                  style="yellow", highlight=False)  # fmt: skip
+        shared = f"{machine['load']:.1f} processes shared {machine['cores']} cores"
+        warning = "The machine was busy, and these times are not to be trusted. "
+        out.print(f"{warning}{shared}: measure again alone.", style="yellow", highlight=False)
     if result.interrupted:
         out.print("Interrupted: this is what was measured until then.", style="yellow")
 
 
 def new_table(out: Console) -> Table:
+    """Return an empty table that fits the console."""
     return Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One case of one suite: the best of each role; None where there is none."""
+
+    suite: str
+    section: str
+    case: str
+    ours: Measurement
+    loop: Measurement | None
+    peer: Measurement | None
+    floor: Measurement | None
+
+    @property
+    def name(self) -> str:
+        """What the case is called where its section is not a heading."""
+        return self.case if self.section in self.case else f"{self.section}: {self.case}"
+
+    def times(self, other: Measurement | None) -> float | None:
+        """Return how many times as fast ours is."""
+        return None if other is None else ratio(self.ours, other)
+
+
+def lines(results: Iterable[Result]) -> list[Line]:
+    """Return a line for every case in which ours can be compared with a loop or a peer."""
+    comparable = []
+    for result in results:
+        cases: dict[tuple[str, str], list[Measurement]] = {}
+        for row in result.measurements:
+            cases.setdefault((row.section, row.case), []).append(row)
+        for (section, case), rows in cases.items():
+            ours, loop, peer, floor = (
+                best(rows, role) for role in ("ours", "reference", "peer", "floor")
+            )
+            if ours and (loop or peer) and section != ABLATION:
+                comparable.append(Line(result.suite, section, case, ours, loop, peer, floor))
+    return comparable
+
+
+def best(rows: Sequence[Measurement], role: Role) -> Measurement | None:
+    """Return the fastest row of a role that gave the right answer; None if there is none."""
+    timed = [row for row in rows if row.role == role and row.status == "ok" and is_speed(row)]
+    return min(timed, key=seconds, default=None)
+
+
+def is_speed(row: Measurement) -> bool:
+    """Return whether a row says how fast something is: a time, or so much a second."""
+    return bool(row.value) and (row.unit == "s" or is_rate(row.unit))
+
+
+def is_rate(unit: str) -> bool:
+    """Return whether more of this unit is better; of a time, less is."""
+    return unit.endswith("/s")
+
+
+def seconds(row: Measurement) -> float:
+    """Return a row's time, or that of one of the things which it counts per second."""
+    assert row.value is not None
+    return 1 / row.value if is_rate(row.unit) else row.value
+
+
+def ratio(ours: Measurement, other: Measurement) -> float:
+    """Return how many times as fast ours is."""
+    return seconds(other) / seconds(ours)
+
+
+def times(number: float | None) -> str:
+    """Write a ratio in two digits or more: 57,083×, 1.8×; a dash where there is none."""
+    if number is None:
+        return "–"
+    return f"{number:,.0f}×" if number >= 99.5 else f"{number:.2g}×"
+
+
+def value_text(row: Measurement | None) -> str:
+    """Write a row's number with its unit; a dash where there is none."""
+    return "–" if row is None or row.value is None else quantity(row.value, row.unit)
+
+
+def show_lines(comparable: Sequence[Line], out: Console) -> None:
+    """Print one table of all suites."""
+    if not comparable:
+        out.print("No case has both ours and something to compare it with.", highlight=False)
+        return
+    table = new_table(out)
+    table.add_column("suite", no_wrap=True)
+    table.add_column("case")
+    for name in ("ours", "the loop", "", "fastest peer", "", "floor"):
+        table.add_column(name, justify="right")
+    before = ""
+    for line in comparable:
+        peer = f"{line.peer.contender}: {value_text(line.peer)}" if line.peer else "–"
+        table.add_row(
+            line.suite if line.suite != before else "", escape(line.name),
+            value_text(line.ours), value_text(line.loop), _coloured(line.times(line.loop)),
+            escape(peer), _coloured(line.times(line.peer)), value_text(line.floor),
+        )  # fmt: skip
+        before = line.suite
+    out.print(table)
+
+
+def _coloured(number: float | None) -> str:
+    colour = "dim" if number is None else "green" if number >= 1 else "red"
+    return f"[{colour}]{times(number)}[/]"

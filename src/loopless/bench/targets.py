@@ -1,12 +1,12 @@
-"""How a promise is judged: a limit, what was measured, and whether it holds. Nothing here measures.
+"""Judge a promise: a limit, the measured number, and whether it holds. Nothing here measures.
 
-What each suite promises stands in its `promises`. Imports `result`. Tests: those of the suites'
-promises, such as `tests/suites/replay/test_bench_replay_promises.py`.
+Each suite's own promises stand in its `suite.py`, as tables of limits and functions from rows to
+rows that attach targets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from loopless.bench.result import Measurement, Target
@@ -15,54 +15,69 @@ Rows = Sequence[Measurement]
 
 
 def at_most(limit: float, measured: float | None, what: str) -> Target:
+    """Return the target that the measured number is `limit` or less."""
     return Target(f"≤ {what}", measured, None if measured is None else measured <= limit)
 
 
 def at_least(limit: float, measured: float | None, what: str) -> Target:
+    """Return the target that the measured number is `limit` or more."""
     return Target(f"≥ {what}", measured, None if measured is None else measured >= limit)
 
 
 def stated(measured: float | None, what: str) -> Target:
-    """A number worth knowing of which nothing was promised."""
+    """Return a number worth knowing about which nothing was promised."""
     return Target(f"stated: {what}", measured, None)
 
 
 def ratio(value: float | None, other: float | None) -> float | None:
+    """Return value / other, or None where either was not measured."""
     return value / other if value and other else None
 
 
-def hang(rows: Rows, name: str, targets: Sequence[Target]) -> list[Measurement]:
-    """The rows, with these targets on the contender `name`, after those it has already."""
+def attach(rows: Rows, name: str, targets: Iterable[Target]) -> list[Measurement]:
+    """Return the rows, with these targets added to those of the contender `name`."""
+    targets = tuple(targets)
     return [
         replace(row, targets=(*row.targets, *targets)) if row.contender == name else row
         for row in rows
     ]
 
 
+def values(rows: Rows) -> dict[str, float | None]:
+    """Return the measured number of each contender."""
+    return {row.contender: row.value for row in rows}
+
+
 def speeds(rows: Rows) -> dict[str, float | None]:
-    """How fast each contender was: its rate, or one over its time."""
-    return {row.contender: _speed(row) for row in rows}
-
-
-def _speed(row: Measurement) -> float | None:
-    if not row.value:
-        return None
-    return 1 / row.value if row.unit == "s" else row.value
+    """Return how fast each contender was: its rate, or one over its time."""
+    return {
+        row.contender: row.value if not row.value or row.unit != "s" else 1 / row.value
+        for row in rows
+    }
 
 
 def as_fast(rows: Rows, name: str, factors: Mapping[str, float]) -> list[Target]:
-    """So many times as fast as each of these."""
-    found = speeds(rows)
+    """Return the targets that `name` is so many times as fast as each of these contenders."""
+    speed = speeds(rows)
     return [
         at_least(
-            factor, ratio(found.get(name), found.get(other)), f"{factor:g} × as fast as {other}"
+            factor, ratio(speed.get(name), speed.get(other)), f"{factor:g} × as fast as {other}"
         )
         for other, factor in factors.items()
     ]
 
 
+def beside(rows: Rows, name: str, others: Iterable[str], what: str = "") -> list[Target]:
+    """State how many times as fast `name` is as each of these contenders."""
+    speed = speeds(rows)
+    return [
+        stated(ratio(speed.get(name), speed.get(other)), f"{what}× as fast as {other}")
+        for other in others
+    ]
+
+
 def as_rate(row: Measurement, count: int, unit: str) -> Measurement:
-    """A row of seconds a call as one of so many things a second, `count` of them in a call."""
+    """Return a row of seconds per call as one of things per second, `count` of them in a call."""
     if row.value is None or row.unit != "s":
         return row
     low, high = row.lower_quartile, row.upper_quartile
@@ -73,3 +88,13 @@ def as_rate(row: Measurement, count: int, unit: str) -> Measurement:
         lower_quartile=None if high is None else count / high,
         upper_quartile=None if low is None else count / low,
     )
+
+
+def per_item(row: Measurement, count: int, extra_s: float = 0.0) -> Measurement:
+    """Return a row of seconds per call as seconds per item, `count` of them in a call."""
+
+    def share(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds / count + extra_s
+
+    low, high = share(row.lower_quartile), share(row.upper_quartile)
+    return replace(row, value=share(row.value), lower_quartile=low, upper_quartile=high)

@@ -1,18 +1,22 @@
-"""Time several calls against each other, interleaved, so that a noisy moment hits them all."""
+"""Time several calls against each other, interleaved, so that a noisy moment hits them all.
+
+`contest.py` checks the calls before they come here; `loopless verify` uses `Race` directly.
+"""
 
 from __future__ import annotations
 
 import gc
 import math
+import signal
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
+from types import FrameType
 from typing import Any
 
-from loopless.bench import interrupts
-
 Clock = Callable[[], float]
+_interrupted = False  # whether Ctrl-C was pressed since `remember_interrupts`
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class Race:
         self._lanes: dict[str, _Lane] = {}
 
     def run(self) -> None:
+        """Take all samples; garbage is not collected meanwhile."""
         was_enabled = gc.isenabled()
         gc.collect()
         gc.disable()
@@ -83,6 +88,7 @@ class Race:
                 gc.enable()
 
     def timings(self) -> dict[str, Timing]:
+        """Summarize the samples so far, by name; a call without any is left out."""
         return {name: _summary(lane) for name, lane in self._lanes.items() if lane.seconds}
 
     def _plan(self, call: Callable[[], Any]) -> _Lane:
@@ -92,7 +98,7 @@ class Race:
             # A short call's first run may have found its caches cold.
             elapsed = min(elapsed, self._elapsed(call, 1), self._elapsed(call, 1))
         if elapsed >= budget.total_s:
-            # Too slow to run again: the look at its speed is its only sample.
+            # It is too slow to run again, so that this call is its only sample.
             return _Lane(call, 1, 0, False, [elapsed])
         while elapsed < budget.sample_s:
             growth = 1.2 * budget.sample_s / max(elapsed, 1e-9)
@@ -109,7 +115,7 @@ class Race:
             for lane in lanes[first:] + lanes[:first]:
                 if not _has_turn(lane.planned, number, rounds):
                     continue
-                interrupts.check()
+                raise_interrupt()
                 self._between()
                 if lane.warm:
                     lane.call()
@@ -134,3 +140,23 @@ def _summary(lane: _Lane) -> Timing:
     if len(seconds) > 1:
         lower, _, upper = statistics.quantiles(seconds, n=4, method="inclusive")
     return Timing(statistics.median(seconds), lower, upper, len(seconds), lane.calls_per_sample)
+
+
+def remember_interrupts() -> None:
+    """Remember Ctrl-C as well as raising it: a callback of a peer may swallow the exception."""
+    global _interrupted
+    _interrupted = False
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # only in the main thread
+        signal.signal(signal.SIGINT, _remember)
+
+
+def raise_interrupt() -> None:
+    """Raise KeyboardInterrupt if Ctrl-C was pressed and got lost."""
+    if _interrupted:
+        raise KeyboardInterrupt
+
+
+def _remember(number: int, frame: FrameType | None) -> None:
+    global _interrupted
+    _interrupted = True
+    raise KeyboardInterrupt

@@ -1,13 +1,10 @@
-"""The episodic sampler, compiled: draw a row, a start in it, a gap, and gather.
+"""The episodic sampler: draw a row, a start in it, a gap to a later step, and gather fields.
 
-In phases over all items, so that what is arithmetic runs in SIMD and the waits for memory
-overlap. Item i of a call takes the generator's numbers c + 3i (its row), c + 3i + 1 (its start)
-and c + 3i + 2 (its gap), whichever of them it needs. Fields are bytes of packed rows: one
-compiled sampler serves every declaration.
-
-Imports `numba_aliases`, `numba_random` and `numba_ring`; imported on the first draw, because
-importing Numba is slow. Loop twin: `reference.episodic`. Tests:
-`tests/replay/test_episodic_laws.py`.
+In phases over all items, so that arithmetic runs in SIMD and the waits for memory overlap. Item i
+of a call takes the generator's numbers c + 3i (its row), c + 3i + 1 (its start) and c + 3i + 2
+(its gap), whichever of them it needs. Fields are bytes of packed rows, so that one compiled
+sampler serves every declaration. Called by `replay.host.episodic.draws`; loop twin:
+`reference.episodic`; device twin: `replay.device.episodes.draw_gaps`.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -19,14 +16,14 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
-from loopless.compiled.aliases import around
 from loopless.compiled.jit import jit
 from loopless.compiled.random import below, bits, unit
 from loopless.compiled.ring import gather_all
+from loopless.compiled.tree import wrap
 
-# How a row is chosen
+# How rows are drawn
 ALL_STARTS, EVEN_ROWS, ROW_OF_A_START, WEIGHTED_ROWS = 0, 1, 2, 3
-# How a gap is
+# How gaps are drawn
 NO_GAP, NEXT_STEP, GEOMETRIC, UNIFORM = 0, 1, 2, 3
 
 _MANTISSA = np.int64(52)  # bits
@@ -36,7 +33,7 @@ _LN_2 = np.log(2.0)
 
 @intrinsic
 def _prefetch(typing_context, array, i):
-    """Ask for the cache line of array[i], which is about to be read."""
+    """Fetch the cache line of array[i], which is about to be read."""
 
     def codegen(context, builder, signature, args):
         parts = context.make_array(signature.args[0])(context, builder, args[0])
@@ -54,9 +51,9 @@ def _prefetch(typing_context, array, i):
 
 @register_jitable
 def natural_log(u):
-    """ln u of a normal number u > 0, to a few units in the last place.
+    """Return ln u of a normal number u > 0, to a few units in the last place.
 
-    Free of calls and branches, so that LLVM makes SIMD of it: u = 2^e·m with √½ ≤ m < √2, and
+    Without calls and branches, so that LLVM makes SIMD of it: u = 2^e·m with √½ ≤ m < √2, and
     ln m = 2 artanh s with s = (m − 1) / (m + 1), whose series ends below 2⁻⁵³ because s² < 0.03.
     """
     bits_of_u = np.float64(u).view(np.int64)
@@ -79,13 +76,13 @@ def natural_log(u):
 
 @register_jitable
 def geometric(x, log_discount):
-    """k ≥ 0 from the random bits `x`: P(k) = (1−γ) γᵏ."""
+    """Return k ≥ 0 from the random bits `x`: P(k) = (1−γ) γᵏ."""
     return np.int64(natural_log(unit(x)) / log_discount)
 
 
 @register_jitable
 def within(k, n, kind):
-    """A number in [0, n) from a geometric one, or from random bits: P(k) = (1−γ) γᵏ / (1−γⁿ)."""
+    """Return k in [0, n) from a geometric number or random bits: P(k) = (1−γ) γᵏ / (1−γⁿ)."""
     if kind == NEXT_STEP:
         return np.uint64(0)
     if kind == UNIFORM:
@@ -95,9 +92,9 @@ def within(k, n, kind):
 
 @register_jitable
 def search(sums, targets, out):
-    """The first i with sums[i] ≥ target, for each target; sums[-1] is.
+    """Find the first i with sums[i] ≥ target, for each target of at most sums[-1].
 
-    If targets are > 0 and `sums` grow from 0, sums[i] has grown by something: no i of weight 0.
+    With cumulative sums and targets > 0, no i of weight 0 is found: its sum is its predecessor's.
     """
     count, one = np.uint64(sums.size), np.uint64(1)
     for g in range(np.uint64(out.size)):
@@ -114,7 +111,7 @@ def search(sums, targets, out):
 
 @register_jitable
 def draw_rows(random, choice, group, before, row_sums, targets, out):
-    """Which row each item is in; items of one `group` share it. `targets` [items] is scratch."""
+    """Draw a row for each item; items of one `group` share it. `targets` [items] is scratch."""
     key, counter, step = random[0], random[1], np.uint64(3 * group)
     leaders = out[: out.size // group]
     n = np.uint64(leaders.size)
@@ -122,10 +119,10 @@ def draw_rows(random, choice, group, before, row_sums, targets, out):
         for g in range(n):
             leaders[g] = below(bits(key, counter + step * g), np.uint64(before.size - 1))
     elif choice == ROW_OF_A_START:
-        wanted, total = targets[: leaders.size], np.uint64(before[-1] - before[0])
+        numbers, total = targets[: leaders.size], np.uint64(before[-1] - before[0])
         for g in range(n):
-            wanted[g] = before[0] + 1 + np.int64(below(bits(key, counter + step * g), total))
-        search(before[1:], wanted, leaders)
+            numbers[g] = before[0] + 1 + np.int64(below(bits(key, counter + step * g), total))
+        search(before[1:], numbers, leaders)
     else:
         reached = targets[: leaders.size].view(np.float64)
         for g in range(n):
@@ -138,7 +135,10 @@ def draw_rows(random, choice, group, before, row_sums, targets, out):
 
 @register_jitable
 def draw_starts(random, table, aliases, pairs, packed, stride, indices, horizons):
-    """A start in each row that `indices` names, and its horizon; or 0, and its place in `pairs`."""
+    """Draw a start in each row that `indices` names.
+
+    Write its flat index and its horizon; or its place in `pairs`, and 0 for the horizon.
+    """
     key, counter = random[0], random[1]
     begins, ends, before = table[0], table[1], table[2]
     size, zero, one, three = np.uint64(pairs.shape[0]), np.uint64(0), np.uint64(1), np.uint64(3)
@@ -149,7 +149,7 @@ def draw_starts(random, table, aliases, pairs, packed, stride, indices, horizons
             row = np.uint64(indices[i])
             count = np.uint64(before[row + one] - before[row])
             r = below(bits(key, counter + three * i + one), count)
-            _prefetch(aliases, np.int64(around(np.uint64(before[row]) - turn + r, size)))
+            _prefetch(aliases, np.int64(wrap(np.uint64(before[row]) - turn + r, size)))
     for i in range(np.uint64(indices.size)):
         row = np.uint64(indices[i])
         first, count = np.uint64(before[row]) - turn, np.uint64(before[row + one] - before[row])
@@ -158,28 +158,28 @@ def draw_starts(random, table, aliases, pairs, packed, stride, indices, horizons
         if aliases.size:
             # x·count is r and a fraction, which decides between r and its alias
             fraction = np.float64((x * count) >> np.uint64(11)) * 2.0**-53
-            place = around(first + r, size)
+            place = wrap(first + r, size)
             r = r if fraction < aliases[place, zero] else np.uint64(aliases[place, one])
         if np.uint64(ends[row] - begins[row]) == count + one:
             # One segment: its starts are all steps but the last, and need no looking up
-            indices[i] = around(np.uint64(begins[row]) - lap, size) + r
+            indices[i] = wrap(np.uint64(begins[row]) - lap, size) + r
             horizons[i] = count - r
             _prefetch(packed, indices[i] * stride)
         else:
-            indices[i] = around(first + r, size)
+            indices[i] = wrap(first + r, size)
             horizons[i] = 0
             _prefetch(pairs, indices[i])
 
 
 @register_jitable
 def draw_of_all_starts(random, before, pairs, indices, horizons):
-    """The place in `pairs` of a start, of all alike."""
+    """Draw the place in `pairs` of one of all starts, and write 0 for its horizon."""
     key, counter = random[0], random[1]
     size = np.uint64(pairs.shape[0])
     first, total = np.uint64(before[0]) % size, np.uint64(before[-1] - before[0])
     for i in range(np.uint64(indices.size)):
         place = first + below(bits(key, counter + np.uint64(3) * i + np.uint64(1)), total)
-        indices[i] = around(place, size)
+        indices[i] = wrap(place, size)
         horizons[i] = 0
         _prefetch(pairs, indices[i])
 
@@ -193,7 +193,7 @@ def sample(
 
     `table` [3, rows + 1] says where each row begins and ends and how many starts come before
     it. Starts lie, in this order, in the ring `pairs` [size, (flat index, horizon)].
-    `row_sums` [rows] are cumulative weights, `aliases` [size, 2] what `numba_aliases` makes;
+    `row_sums` [rows] are cumulative weights, `aliases` [size, 2] what `tree.balance` makes;
     either is empty if not used. `block` begins with the starts, the successors and the gaps.
     The generator moves on by three numbers an item, whatever is drawn.
     """

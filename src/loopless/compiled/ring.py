@@ -1,9 +1,9 @@
-"""Drawing rows of a ring and copying them out, compiled by Numba.
+"""Draw transitions of a ring, walk along n-step windows, and copy fields out.
 
 In phases: all indices are drawn first, then each field is gathered in a loop of its own, so that
-cache misses overlap. Rows are bytes here, whatever their dtypes, so that one compiled kernel
-serves every declaration. Imported on first use only, because Numba's import is slow; imports
-`numba_random`. Twin: `reference/replay.py`. Tests: `tests/replay/test_ring.py`.
+cache misses overlap. Transitions are rows of bytes here, whatever their dtypes, so that one
+compiled kernel serves every declaration. Called by `replay.host.ring` and `replay.sampling`; loop
+twin: `reference.replay`.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -20,7 +20,7 @@ from loopless.compiled.random import below, bits
 
 @intrinsic
 def copy_bytes(typing_context, target, i, source, j, width):
-    """target[i : i + width] = source[j : j + width], of uint8 arrays that do not overlap."""
+    """Do target[i : i + width] = source[j : j + width], of uint8 arrays that do not overlap."""
 
     def codegen(context, builder, signature, args):
         to = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -60,21 +60,21 @@ def gather(target, start, source, stride, offset, width, indices):
 
 
 @jit(contract=False)
-def gather_all(arena, count, rows, stride, table):
-    """Gather the small fields of `count` rows into `arena`.
+def gather_all(block, count, rows, stride, table):
+    """Gather the small fields of `count` rows into `block`.
 
-    `arena` starts with rows of `count` indices. A line of `table` is one field: its place and
-    width within a row, its place in `arena`, and which row of indices it follows.
+    `block` begins with arrays of `count` indices. A line of `table` is one field: its place and
+    width within a row, its place in `block`, and the number of the array of indices it follows.
     """
     for f in range(table.shape[0]):
         first = table[f, 3] * count * 8
-        indices = arena[first : first + count * 8].view(np.int64)
-        gather(arena, table[f, 2], rows, stride, table[f, 0], table[f, 1], indices)
+        indices = block[first : first + count * 8].view(np.int64)
+        gather(block, table[f, 2], rows, stride, table[f, 0], table[f, 1], indices)
 
 
 @jit(contract=False)
 def draw(random, size, head, capacity, batch, newest, indices):
-    """Uniform `indices` of `size` rows; the last `newest` of each batch are the newest rows."""
+    """Draw `indices` of `size` rows uniformly; the last `newest` of each batch are the newest."""
     key, counter, n = random[0], random[1], np.uint64(indices.size)
     for k in range(n):
         indices[k] = np.int64(below(bits(key, counter + k), np.uint64(size)))
@@ -86,23 +86,24 @@ def draw(random, size, head, capacity, batch, newest, indices):
 
 
 @jit(contract=False)
-def sample(random, size, head, capacity, batch, newest, arena, count, rows, stride, table):
-    """`draw` and `gather_all` in one call."""
-    draw(random, size, head, capacity, batch, newest, arena[: count * 8].view(np.int64))
-    gather_all(arena, count, rows, stride, table)
+def sample(random, size, head, capacity, batch, newest, block, count, rows, stride, table):
+    """Do `draw` and `gather_all` in one call."""
+    draw(random, size, head, capacity, batch, newest, block[: count * 8].view(np.int64))
+    gather_all(block, count, rows, stride, table)
 
 
 @jit(contract=False)
 def walk(indices, last, sums, discounts, rewards, terminated, truncated, head, envs, steps, gamma):
-    """R = Σ_{k<h} γ^k r_k and γ^h over the window of up to `steps` rows from each index.
+    """Compute R = Σ_{k<h} γ^k r_k and γ^h over the window from each index on.
 
-    Consecutive rows of a stream stand `envs` slots apart. A window ends with a row that
-    terminated or was truncated, or with the newest row of its stream; `last` is its last row.
+    A window has up to `steps` transitions, and ends with one that terminated or was truncated, or
+    with the newest of its stream; `last` is its last one. Consecutive transitions of a stream
+    stand `envs` slots apart.
     """
     capacity = rewards.size
     for k in range(indices.size):
         row = indices[k]
-        newer = (head - 1 - row + capacity) % capacity  # rows written after this one
+        newer = (head - 1 - row + capacity) % capacity  # transitions written after this one
         total, discount = np.float64(rewards[row]), gamma
         for _ in range(1, steps):
             if terminated[row] or truncated[row] or newer < envs:

@@ -1,27 +1,32 @@
-"""The sum tree of a prioritized buffer, compiled by Numba.
+"""Two ways to draw by weight: the sum tree of the prioritized buffer, and alias tables.
 
 A tree of L leaves, a power of two, is a float64 array of 2L: the root at 1, the children of node
 k at 2k and 2k + 1, leaf i at L + i. Every parent is the sum of its two children as they are now,
-recomputed level by level: nothing drifts, and writing a leaf twice does no harm. Imported on
-first use only, because Numba's import is slow; imports `numba_random`. Twin:
-`reference/replay.py`. Tests: `tests/replay/test_prioritized.py`.
+recomputed level by level: nothing drifts, and writing a leaf twice does no harm. Loop twin:
+`reference.replay`.
+
+An alias table (Walker 1977) draws one of V items in one look: item r is drawn first, evenly, then
+kept with the probability that stands beside it, and else replaced by its alias. The episodic
+buffer has a table for each row, whose items are starts; tables are not updated but made anew.
 """
 
 # Numba's decorators change what a function's signature means:
-# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportPrivateImportUsage=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportPrivateImportUsage=false
 
 import numpy as np
+from numba.extending import register_jitable
 
 from loopless.compiled.jit import jit
 from loopless.compiled.random import bits, unit
 
 _ONE = np.uint64(1)
-FINE, UNFILLED, NO_PRIORITY = 0, 1, 2  # what `update` says
+FINE, UNFILLED, NO_PRIORITY = 0, 1, 2  # what `update` answers
 
 
 @jit(contract=False)
 def fill(tree, start, count, priority):
-    """Give `count` neighbouring leaves from `start` one priority."""
+    """Give `count` neighboring leaves from `start` on one priority."""
     first = np.uint64(tree.size // 2 + start)
     last = first + np.uint64(count - 1)
     for node in range(first, last + _ONE):
@@ -36,7 +41,7 @@ def fill(tree, start, count, priority):
 def update(tree, size, indices, priorities, alpha, most, peak):
     """Set leaves to priority^alpha, the last of a duplicate winning; `peak[0]` is the running max.
 
-    Says what is wrong and where, before anything is written. 0 stays 0 whatever `alpha` is.
+    Return what is wrong and where; then nothing was written. 0 stays 0 whatever `alpha` is.
     """
     n = np.uint64(indices.size)
     nodes, raised = np.empty(n, np.uint64), np.empty(n, np.float64)
@@ -55,25 +60,26 @@ def update(tree, size, indices, priorities, alpha, most, peak):
     level = leaves
     while level > _ONE and n > 0:
         level >>= _ONE
-        kept, previous = np.uint64(0), np.uint64(0)
+        distinct, previous = np.uint64(0), np.uint64(0)
         for k in range(n):
             node = nodes[k] >> _ONE
             if node != previous:  # stratified draws come sorted: neighbours share parents
                 tree[node] = tree[node << _ONE] + tree[(node << _ONE) + _ONE]
-                nodes[kept] = node
-                kept += _ONE
+                nodes[distinct] = node
+                distinct += _ONE
                 previous = node
-        n = kept
+        n = distinct
     return FINE, np.uint64(0)
 
 
 @jit(contract=False)
 def descend(tree, targets, indices):
-    """The leaf i with Σ_{j<i} p_j ≤ target < Σ_{j≤i} p_j, for each target; never one of priority 0.
+    """Find the leaf i with Σ_{j<i} p_j ≤ target < Σ_{j≤i} p_j, for each target.
 
     The whole batch goes down level by level, so that its cache misses overlap. Right is taken
-    only where the right subtree holds something: rounding, or a target of the whole sum and more,
-    ends at the last leaf that is not 0. `targets` are used up.
+    only where the right subtree holds something, so that no leaf of priority 0 is found: rounding,
+    or a target of the whole sum and more, ends at the last leaf that is not 0. `targets` are
+    overwritten.
     """
     n, leaves = np.uint64(targets.size), np.uint64(tree.size // 2)
     nodes = np.full(n, _ONE)
@@ -92,7 +98,7 @@ def descend(tree, targets, indices):
 
 @jit(contract=False)
 def draw(tree, random, batch, beta, indices, weights):
-    """Stratified draws, one in each of `batch` equal parts of the sum, and their weights.
+    """Draw one leaf in each of `batch` equal parts of the sum, and compute importance weights.
 
     w_i = (N·P(i))^−β / max_j (N·P(j))^−β = (p_i / min_j p_j)^−β     within a batch
     """
@@ -116,9 +122,63 @@ def draw(tree, random, batch, beta, indices, weights):
 
 @jit(contract=False)
 def rebuild(tree, priorities):
-    """Take over the priorities of the first leaves; the others are 0."""
+    """Set the priorities of the first leaves, 0 for the others, and all sums."""
     leaves = np.uint64(tree.size // 2)
     tree[leaves:] = 0.0
     tree[leaves : leaves + np.uint64(priorities.size)] = priorities
     for node in range(leaves - _ONE, np.uint64(0), -1):
         tree[node] = tree[2 * node] + tree[2 * node + 1]
+
+
+@register_jitable
+def wrap(place, size):
+    """Return a place in [0, 2·size) modulo `size`, without a division."""
+    return place - (size if place >= size else np.uint64(0))
+
+
+@register_jitable
+def next_item(r, rich, aliases, first, count):
+    """Return the next item after r with more than its share, if `rich`; else one yet untouched."""
+    r += 1
+    while r < count:
+        place = wrap(np.uint64(first + r), np.uint64(len(aliases)))
+        if (aliases[place, 0] > 1) == rich and (rich or aliases[place, 1] == r):
+            break
+        r += 1
+    return r
+
+
+@jit()
+def balance(weights, pairs, before, aliases, totals):
+    """Make the alias tables of rows whose starts are drawn by `weights` [steps], and their sums.
+
+    Starts number before[e] to before[e + 1] of row e stand in the ring `pairs` [size, (step, ·)];
+    aliases[place] is the chance to keep a start, and the start of its row to take instead.
+    """
+    size = np.uint64(len(pairs))
+    for row in range(before.size - 1):
+        first, count = before[row] % len(pairs), before[row + 1] - before[row]
+        total = 0.0
+        for r in range(count):
+            place = wrap(np.uint64(first + r), size)
+            aliases[place, 0] = weights[pairs[place, 0]]
+            aliases[place, 1] = r  # an item without another as its alias is always kept
+            total += aliases[place, 0]
+        totals[row] = total
+        for r in range(count):  # in units of an even share, total / V
+            aliases[wrap(np.uint64(first + r), size), 0] *= count / total if total else 0.0
+        # An item with too little is filled up by the next with too much, and if that leaves the
+        # giver with too little, it comes next. No item of weight 0 is left over: in the end all
+        # that is missing is a rounding error.
+        poor = next_item(-1, False, aliases, first, count)
+        rich = next_item(-1, True, aliases, first, count)
+        r = poor
+        while r < count and rich < count:
+            here = wrap(np.uint64(first + r), size)
+            there = wrap(np.uint64(first + rich), size)
+            aliases[here, 1] = rich
+            aliases[there, 0] -= 1 - aliases[here, 0]
+            if aliases[there, 0] > 1:
+                r = poor = next_item(poor, False, aliases, first, count)
+            else:
+                r, rich = rich, next_item(rich, True, aliases, first, count)

@@ -61,20 +61,32 @@ def storable(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {n: a.astype(a.dtype.newbyteorder("<"), "C", copy=False) for n, a in found.items()}
 
 
-def write(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Entry]:
-    """Write `storable` arrays to a new file and flush it; the entries with their checksums."""
+def write(
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    metadata: Mapping[str, str] | None = None,
+    checksums: Mapping[str, str] | None = None,
+    flush: bool = True,
+) -> dict[str, Entry]:
+    """Write `storable` arrays to a new file and flush it; return entries with their checksums.
+
+    `metadata` is text for the header; `checksums` are the arrays', if they are known. Without
+    `flush` nothing waits for the disk.
+    """
     entries = {name: entry_of(array) for name, array in arrays.items()}
 
     def fill(file: int) -> dict[str, Entry]:
-        atomic.write_all(file, _header(entries))
+        atomic.write_all(file, _header(entries, metadata))
         sums = {}
         for name in _order(entries):
             data = _bytes(arrays[name])
             atomic.write_all(file, data)
-            sums[name] = entries[name]._replace(sha256=hashlib.sha256(data).hexdigest())
+            sha256 = checksums[name] if checksums else hashlib.sha256(data).hexdigest()
+            sums[name] = entries[name]._replace(sha256=sha256)
         return {name: sums[name] for name in sorted(sums)}
 
-    return atomic.create_file(path, fill)
+    return atomic.create_file(path, fill, flush=flush)
 
 
 def read(path: Path, entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
@@ -115,9 +127,10 @@ def _order(entries: Mapping[str, Entry]) -> list[str]:
     return sorted(entries, key=lambda name: (-_dtype(entries[name].dtype).itemsize, name))
 
 
-def _header(entries: Mapping[str, Entry]) -> bytes:
+def _header(entries: Mapping[str, Entry], metadata: Mapping[str, str] | None = None) -> bytes:
     """Eight bytes of length, then names, types, shapes and places as JSON."""
-    places, start = {}, 0
+    places: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    start = 0
     for name in _order(entries):
         entry = entries[name]
         whole = entry.dtype in _NAMES

@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 
 from loopless.bench.result import Measurement
-from loopless.bench.summary import best, is_rate, ratio, times
-from loopless.bench.table import quantity
+from loopless.bench.table import best, is_rate, quantity, ratio, times
 from loopless.report.markup import Markup, join, tag
 
 MOST_TICKS = 5

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from loopless.bench.summary import times
+from loopless.bench.table import times
 from loopless.files import atomic
 from loopless.report.markup import Markup, tag
 from loopless.report.words import prose, several

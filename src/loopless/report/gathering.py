@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench import collection
+from loopless.bench import result as bench_result
 from loopless.bench.result import Result
+from loopless.bench.suites import names
 from loopless.files import atomic
 from loopless.report import checked
 from loopless.runs import metrics
@@ -86,7 +87,7 @@ def gather(
     problems: list[str] = []
     folders = dict.fromkeys(folder for path in runs for folder in run_folders(path))
     views = [view for folder in folders if (view := read_run(folder, problems))]
-    measured = collection.gather(results, problems)
+    measured = bench_result.gather(results, problems, names())
     return Contents(views, measured, problems, checked.gather(verdicts, problems))
 
 

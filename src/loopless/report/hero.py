@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loopless.bench import summary
-from loopless.bench.headlines import HEADLINES, Headline
-from loopless.bench.result import Measurement, Result
-from loopless.bench.summary import Line, times, written
+from loopless.bench import table
+from loopless.bench.result import Headline, Measurement, Result
+from loopless.bench.table import Line, times, value_text
 from loopless.report.gathering import RunView
 from loopless.report.learning import result, what
 from loopless.report.markup import Markup, tag
@@ -40,31 +39,30 @@ def cards(results: Sequence[Result], runs: Sequence[RunView]) -> list[Card]:
 
 def speed_cards(results: Sequence[Result]) -> Iterator[Card]:
     """One for each headline; else one for each suite that can be compared."""
-    lines = summary.lines(results)
+    lines = table.lines(results)
     suites: set[str] = set()
-    for headline in HEADLINES:
-        place = headline.suite, headline.section
+    headlines = [(measured, each) for measured in results for each in measured.headlines]
+    for measured, headline in sorted(headlines, key=lambda pair: pair[1].group):
+        place = measured.suite, headline.section
         near = [line for line in lines if (line.suite, line.section) == place]
-        if exact := _exact(headline, results):
+        if exact := _exact(headline, measured):
             yield exact
-        elif near and headline.suite not in suites:
+        elif near and measured.suite not in suites:
             yield _of_line(near[0])
         if exact or near:
-            suites.add(headline.suite)
+            suites.add(measured.suite)
     firsts = {line.suite: line for line in reversed(lines) if line.suite not in suites}
     yield from map(_of_line, reversed(firsts.values()))
 
 
-def _exact(headline: Headline, results: Sequence[Result]) -> Card | None:
+def _exact(headline: Headline, measured: Result) -> Card | None:
     place = headline.section, headline.case
     rows = {
         row.contender: row
-        for result in results
-        if result.suite == headline.suite
-        for row in result.measurements
-        if (row.section, row.case) == place and row.status == "ok" and summary.is_speed(row)
+        for row in measured.measurements
+        if (row.section, row.case) == place and row.status == "ok" and table.is_speed(row)
     }
-    beside = [(rows[name], shown) for name, shown in headline.others if name in rows]
+    beside = [(rows[name], shown) for name, shown in headline.beside if name in rows]
     if headline.ours not in rows or not beside:
         return None
     return _card(headline.what, rows[headline.ours], beside)
@@ -78,9 +76,9 @@ def _of_line(line: Line) -> Card:
 
 def _card(of: str, ours: Measurement, beside: Sequence[tuple[Measurement, str]]) -> Card:
     (first, shown), *further = beside
-    also = [f"{times(summary.ratio(ours, row))} {name}" for row, name in further]
-    numbers = f"{written(ours)} instead of {written(first)}"
-    faster = times(summary.ratio(ours, first))
+    also = [f"{times(table.ratio(ours, row))} {name}" for row, name in further]
+    numbers = f"{value_text(ours)} instead of {value_text(first)}"
+    faster = times(table.ratio(ours, first))
     return Card(faster, f"the speed of {shown}", of, "; ".join([numbers, *also]))
 
 

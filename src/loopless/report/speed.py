@@ -5,13 +5,12 @@ Imports `bench`. Tests: `tests/report/test_report_page.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from loopless.bench import suites, summary
+from loopless.bench import table
 from loopless.bench.machine import is_busy
 from loopless.bench.result import Measurement, Result, Target
-from loopless.bench.summary import Line, times, written
-from loopless.bench.table import measured, quantity
+from loopless.bench.table import Line, measured, quantity, times, value_text
 from loopless.report import bars
 from loopless.report.markup import Markup, tag
 from loopless.report.words import day, prose, several
@@ -47,14 +46,14 @@ def _cells(line: Line) -> list[Markup]:
     peer: object = "–"
     if line.peer:
         name = tag("span", line.peer.contender, class_="faint")
-        peer = tag("span", name, " ", tag("span", written(line.peer)))
+        peer = tag("span", name, " ", tag("span", value_text(line.peer)))
     cells: list[tuple[str, str, object]] = [
-        ("wide", "loopless", written(line.ours)),
-        ("wide", "the loop", written(line.loop)),
+        ("wide", "loopless", value_text(line.ours)),
+        ("wide", "the loop", value_text(line.loop)),
         ("ratio", "", _times(line.times(line.loop))),
         ("wide", "", peer),
         ("ratio", "", _times(line.times(line.peer))),
-        ("wide", "floor", written(line.floor)),
+        ("wide", "floor", value_text(line.floor)),
     ]
     return [
         tag("td", line.name),
@@ -71,9 +70,9 @@ def _times(ratio: float | None) -> object:
 
 def suite(result: Result) -> Markup:
     """One suite: its sections, its targets, and on what it was measured."""
-    titles = _titles(result.suite)
+    titles = result.titles
     names = dict.fromkeys(row.section for row in result.measurements)
-    found = summary.lines([result])
+    found = table.lines([result])
     parts = [
         _section(
             titles.get(name, name),
@@ -92,13 +91,6 @@ def suite(result: Result) -> Markup:
         _targets(result.measurements),
         id=f"suite-{result.suite}",
     )
-
-
-def _titles(name: str) -> Mapping[str, str]:
-    try:
-        return suites.layout(name).TITLES
-    except (ValueError, ImportError, AttributeError):  # of a newer or older loopless
-        return {}
 
 
 def _chips(result: Result) -> list[Markup]:
@@ -128,7 +120,7 @@ def measured_on(result: Result) -> str:
 
 def _section(title: str, rows: Sequence[Measurement], is_first: bool) -> Markup:
     """Bars of every case; of a suite's first section one of them at once, all others on demand."""
-    speeds = [row.value for row in rows if summary.is_speed(row) and row.value]
+    speeds = [row.value for row in rows if table.is_speed(row) and row.value]
     if not speeds or len({row.unit for row in rows}) > 1:
         return _more(title, "", [_numbers(rows)])
     scale = bars.Scale(speeds)

@@ -10,9 +10,11 @@ up their state by deleting that one file, which needs no room on a full disk and
 Imports NumPy. Tests: `tests/runs/test_checkpoint*.py`.
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +26,8 @@ from loopless.files import atomic, manifest
 from loopless.files import tensors as tensor_file
 from loopless.files.manifest import STATE, WEIGHTS, Kind, Manifest
 from loopless.files.tensors import Broken
-from loopless.runs.failures import BadRun, writing
+from loopless.runs.failures import BadConfig, BadRun, writing
+from loopless.runs.metrics import MetricsLog
 
 PREFIX = "weights/"
 _NAME = re.compile(r"step_(\d{12,18})")
@@ -228,3 +231,70 @@ def _compare(name: str, entries: Mapping, kind: Kind, template: Mapping[str, Any
 
 def _step(name: str) -> int:
     return int(name.removeprefix("step_"))
+
+
+class BackgroundSaver:
+    """Saves to `checkpoints` in a thread; use it with `with`, which waits for the last one."""
+
+    def __init__(self, checkpoints: Checkpoints, log: MetricsLog | None = None):
+        self._checkpoints, self._log = checkpoints, log
+        self._thread = ThreadPoolExecutor(1, "checkpoints")
+        self._last: Future[str] | None = None
+        self._copies: dict[str, np.ndarray] = {}
+
+    def save(self, step: int, arrays: Mapping[str, Any], numbers: Mapping[str, Any], **options):
+        """Copy the arrays and return; options as in `Checkpoints.save`.
+
+        Waits for the save before, if that is still being written: one copy at a time.
+        """
+        self.wait()
+        self._copies = {name: self._copy(name, np.asarray(a)) for name, a in arrays.items()}
+        if self._log:
+            self._log.flush()
+        self._last = self._thread.submit(self._save, step, self._copies, dict(numbers), options)
+
+    def wait(self) -> str | None:
+        """Until the last save is on the disk; its name, or the error that it met."""
+        last, self._last = self._last, None
+        return last.result() if last else None
+
+    def close(self) -> None:
+        """Wait for the last save, and end the thread."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+
+    def __enter__(self) -> "BackgroundSaver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _copy(self, name: str, array: np.ndarray) -> np.ndarray:
+        # Into the memory of the copy before: fresh memory costs more to fill than the copying.
+        old = self._copies.get(name)
+        if old is None or (old.shape, old.dtype) != (array.shape, array.dtype):
+            return np.array(array, order="C")
+        np.copyto(old, array)
+        return old
+
+    def _save(self, step: int, arrays: dict, numbers: dict, options: dict) -> str:
+        # The rows up to this step first: a run resumed from here must not lack them.
+        if self._log:
+            self._log.sync_file()
+        return self._checkpoints.save(step, arrays, numbers, **options)
+
+
+def export_weights(path: Path, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any]) -> None:
+    """`path` and the card beside it, each whole or not at all."""
+    from safetensors.numpy import save
+
+    if path.suffix != ".safetensors" or not path.parent.is_dir():
+        raise BadConfig([f"{path} is no name of a .safetensors file in a folder that is there."])
+    shapes = {name: [list(array.shape), array.dtype.name] for name, array in arrays.items()}
+    text = json.dumps({**card, "arrays": shapes}, indent=1, ensure_ascii=False)
+    data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    with writing(str(path)):
+        atomic.write_file(path.with_suffix(".json"), text.encode() + b"\n")
+        atomic.write_file(path, data)

@@ -1,30 +1,85 @@
-"""The folder of a run: made whole or not at all, known by its `run.json`, used by one trainer.
+"""The folder of a run: created whole or not at all, and locked by the one process that trains.
 
     with RunFolder.create(Path("runs"), None, "dqn", config) as run: ...    # a new run, locked
     with RunFolder.open(path, lock=True) as run: ...                        # resume
     run = RunFolder.open(path)                                              # play, plot, export
 
-Imports the standard library and tomli-w. Tests: `tests/runs/test_folder.py`.
+`run.json` makes a folder a run and says with what it was made. What else lies in it is written by
+`metrics`, `checkpoint` and `pictures`; `session` brings them together.
 """
 
 import errno
+import fcntl
 import json
 import os
+import platform
 import re
 import secrets
+import socket
+import subprocess
+import sys
+import weakref
 from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from loopless.files import atomic
 from loopless.refusals import did_you_mean
-from loopless.runs import origin
 from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadConfig, BadRun, RunInUse, WriteFailed, writing
-from loopless.runs.lock import Lock
 
+PACKAGES = ("loopless", "numpy", "jax", "jaxlib", "equinox", "optax", "gymnasium")
 FORMAT = 1
 LARGEST_JSON = 1 << 20  # bytes of a run.json or config.toml; ours have a few thousand
+
+
+_held: "weakref.WeakSet[Lock]" = weakref.WeakSet()
+
+
+class Lock:
+    """A `flock` on the file `lock`, which the system drops when its process dies, however it dies.
+
+    It is taken when the object is made. The file names its holder for whoever comes second.
+    """
+
+    def __init__(self, path: Path):
+        with writing(str(path)):
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.open(path, flags, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"pid {os.getpid()} on host {socket.gethostname()}\n".encode(), 0)
+        except OSError as error:
+            holder = os.pread(self._file, 400, 0).decode("utf-8", "replace").strip()
+            os.close(self._file)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise RunInUse(
+                    f"run: {path.parent} is in use by {holder or 'another process'}. Wait until it "
+                    f"has ended, or train under another name with --run."
+                ) from None
+            raise WriteFailed(
+                f"run: cannot lock {path}: {error.strerror}. Put the run on another disk."
+            ) from error
+        _held.add(self)
+
+    def release(self) -> None:
+        """Let other processes take the lock; a second call does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _release_in_child() -> None:
+    """Close the locks in a forked worker: the parent keeps them, and no orphan holds them."""
+    for lock in list(_held):
+        with suppress(OSError):
+            lock.release()
+
+
+os.register_at_fork(after_in_child=_release_in_child)
 
 
 class RunFolder:
@@ -47,7 +102,7 @@ class RunFolder:
             raise BadConfig([problem])
         _make_root(root)
         _sweep(root)
-        facts = {"format": FORMAT, "trainer": trainer} | origin.describe()
+        facts = {"format": FORMAT, "trainer": trainer} | _describe_origin()
         staged = root / f".{secrets.token_hex(8)}{atomic.STAGED}"
         with writing(f"a run into {root}"):
             os.mkdir(staged)
@@ -225,3 +280,39 @@ def _nearest(path: Path) -> str:
         if others:
             return f" There is: {', '.join(sorted(others)[-5:])}."
     return ""
+
+
+def _describe_origin() -> dict[str, Any]:
+    """Return with what a run is made: versions, commit, command line. Nothing is imported."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": ["loopless", *sys.argv[1:]],
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "commit": _commit(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Return the commit of this file, with "+" if the tree has changed since; None if unknown."""
+    try:
+        # An installed copy may lie inside another repository: only a tracked file counts.
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
+        return _git("rev-parse", "HEAD") + ("+" if _git("status", "--porcelain") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True, timeout=20
+    )
+    return done.stdout.strip()

@@ -14,8 +14,7 @@ import numpy as np
 
 from loopless.envs.refusals import EnvError
 from loopless.process import resident_bytes
-from loopless.runs.background import BackgroundSaver
-from loopless.runs.checkpoint import Checkpoint, Checkpoints
+from loopless.runs.checkpoint import BackgroundSaver, Checkpoint, Checkpoints
 from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, writing
 from loopless.runs.folder import RunFolder

@@ -111,10 +111,10 @@ def play(
 def _play(path, episodes, checkpoint, seed, agent, record) -> int:
     import numpy as np
 
-    from loopless.runs.pictures import recording
+    from loopless.runs.pictures import film
 
     if record is not None:
-        recording.check(record)
+        film.check(record)
     run, config, weights = _weights(path, checkpoint, agent)
     module = registry.trainer(run.trainer)
     if not hasattr(module, "player"):
@@ -128,7 +128,7 @@ def _play(path, episodes, checkpoint, seed, agent, record) -> int:
     )
     if record is not None:
         frames, rate = player.frames(seed)
-        recording.write(record, frames, rate)
+        film.write_episode(record, frames, rate)
         print(f"Recorded {record}")
     return 0
 
@@ -161,12 +161,12 @@ def export(path: Path, output: Path | None, checkpoint: str, agent: int) -> int:
 
 
 def _export(path, output, checkpoint, agent) -> int:
-    from loopless.runs import exporting
+    from loopless.runs.checkpoint import export_weights
 
     run, config, weights = _weights(path, checkpoint, agent)
     arrays, card = registry.trainer(run.trainer).export(config, weights)
     target = output or run.path / "policy.safetensors"
-    exporting.write(target, arrays, {"run": run.name, "trainer": run.trainer, **card})
+    export_weights(target, arrays, {"run": run.name, "trainer": run.trainer, **card})
     print(f"Written {target} and {target.with_suffix('.json')}")
     return 0
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load, save
 from loopless.bench.suites import Options
 from loopless.envs.grids.world import make_grid
 from loopless.runs.config.resolve import resolve
 from loopless.runs.pictures import snapshots
 from loopless.train.allo.config import ALLO
-from suites.allo_learning import evaluation, layout, promises, suite
+from pages import measured_on, suite_page
+from suites.allo_learning import evaluation, promises, suite
 from suites.allo_learning.tasks import GGDO, QUICK, SHIPPED, Job, Task, tasks
 from suites.dqn_learning.runs import Outcome, RunFailed
 from suites.dqn_learning.tasks import PRESETS, ROOT
@@ -167,11 +167,11 @@ def test_every_run_is_made_once_and_every_task_has_a_row(result, tmp_path):
 
 
 def test_the_readme_has_a_line_a_row_and_every_target(result):
-    assert {row.section for row in result.measurements} == set(layout.TITLES)
-    lines = layout.rendered(result)
+    assert {row.section for row in result.measurements} == set(suite.TITLES)
+    lines = suite_page(result)
     text = "\n".join(lines)
     assert all(row.note in text for row in result.measurements)
     assert all(target.target in text for row in result.measurements for target in row.targets)
     assert lines[-1] == measured_on(result)
     failed = [replace(row, value=None, status="failed") for row in result.measurements[:1]]
-    assert "failed" in layout.rendered(replace(result, measurements=failed))[2]
+    assert "failed" in suite_page(replace(result, measurements=failed))[2]

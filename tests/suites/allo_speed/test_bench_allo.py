@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from loopless.bench.contest import Contest
-from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load, save
 from loopless.bench.timing import Budget
 from loopless.runs.config.resolve import resolve
 from loopless.train.allo.config import ALLO
 from loopless.train.engine import optimizer
 from loopless.verify.samplers.laws import misfit
-from suites.allo_speed import contenders, layout, operations, ours, plain, suite, whole
+from pages import measured_on, suite_page
+from suites.allo_speed import contenders, operations, ours, plain, suite, whole
 from suites.allo_speed.cases import GRID, Follower, Learning
 from suites.allo_speed.plain_collection import collect_rows
 
@@ -82,7 +82,7 @@ def test_steps_of_adam_that_a_program_calls_are_counted(monkeypatch):
 
 
 def test_every_section_is_measured_and_all_forms_learn_the_same(result):
-    assert {row.section for row in result.measurements} == set(layout.TITLES)
+    assert {row.section for row in result.measurements} == set(suite.TITLES)
     assert {(row.status, row.reason) for row in result.measurements} == {("ok", "")}
     assert all(row.value for row in result.measurements)
     checked = [row.max_error for row in result.measurements if row.max_error is not None]
@@ -96,9 +96,9 @@ def test_it_survives_json(result, tmp_path):
 
 
 def test_the_readme_has_a_table_a_section_the_claims_and_every_target(result):
-    lines = layout.rendered(result)
+    lines = suite_page(result)
     text = "\n".join(lines)
-    assert all(title in text for title in layout.TITLES.values())
+    assert all(title in text for title in suite.TITLES.values())
     assert all(row.claim in text for row in result.measurements)
     judged = [t for row in result.measurements if row.section != "proposals" for t in row.targets]
     assert judged

@@ -3,10 +3,10 @@
 import pytest
 
 from loopless.bench.contest import Contest
-from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load, save
 from loopless.bench.timing import Budget
-from suites.avatarl import contenders, layout, memory, operations, suite
+from pages import measured_on, suite_page
+from suites.avatarl import contenders, memory, operations, suite
 from suites.avatarl.losses import Losses
 from suites.avatarl.training import Training
 
@@ -31,7 +31,7 @@ def result():
 
 
 def test_every_section_is_measured_and_ours_is_right(result):
-    assert {row.section for row in result.measurements} == set(layout.TITLES)
+    assert {row.section for row in result.measurements} == set(suite.TITLES)
     mine = [row for row in result.measurements if row.role == "ours"]
     assert {(row.status, row.reason) for row in mine} == {("ok", "")}
     assert all(row.value is not None for row in mine)
@@ -44,7 +44,7 @@ def test_it_survives_json(result, tmp_path):
 
 
 def test_the_readme_has_the_claims_and_every_target(result):
-    lines = layout.rendered(result)
+    lines = suite_page(result)
     text = "\n".join(lines)
     targets = [target for row in result.measurements for target in row.targets]
     assert targets

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loopless.bench.contender import Call
-from loopless.bench.contest import enter
+from loopless.bench.contest import Call, enter
 from loopless.reference import avatarl as twin
 from suites.avatarl import published
 from suites.avatarl.contenders import CONTENDERS, OTHERS

@@ -2,10 +2,10 @@
 
 import pytest
 
-from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load
 from loopless.bench.suites import Options
-from suites.avatarl_learning import layout, promises, suite, tasks
+from pages import measured_on, suite_page
+from suites.avatarl_learning import promises, suite, tasks
 from suites.avatarl_learning.outcomes import Text
 from suites.dqn_learning.runs import RunFailed
 
@@ -89,18 +89,18 @@ def test_quick_is_one_short_student():
 
 def test_the_readme_has_rows_corpus_samples_and_targets():
     result = made()
-    lines = layout.rendered(result)
+    lines = suite_page(result)
     text = "\n".join(lines)
     assert "| AvataRL, fixed | 3 | 1.500 | 1.500 … 1.500 | 3.000 | 9,000 |" in text
     assert "0.2M parameters, 1.5M tokens; some text, 2.0 MB, SHA-256 0123456789ab…." in text
     assert text.count("```python\ndef f():\n```") == 1 + len(tasks.STUDENTS)
     assert all(target.target in text for row in result.measurements for target in row.targets)
     assert lines[-1] == measured_on(result)
-    assert set(layout.TITLES) == {row.section for row in result.measurements}
+    assert set(suite.TITLES) == {row.section for row in result.measurements}
 
 
 def test_a_page_holds_no_control_characters():
     result = made()
     row = by_name(result)["AvataRL, fixed"]
     row.details["sample"] = "a\x00b\x1f\r\n\t```"
-    assert "a␀b␟␍\n\t'''" in layout.rendered(result)
+    assert "a␀b␟␍\n\t'''" in suite_page(result)

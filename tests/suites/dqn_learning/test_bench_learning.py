@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load
 from loopless.bench.suites import Options
-from suites.dqn_learning import layout, suite
+from pages import measured_on, suite_page
+from suites.dqn_learning import suite
 from suites.dqn_learning.runs import Outcome, RunFailed
 from suites.dqn_learning.tasks import MODES, QUICK, TASKS
 
@@ -40,7 +40,7 @@ def trained(runs, tasks=TASKS, modes=MODES, json=None):
 
 def test_every_task_and_both_modes_get_a_row():
     made, said = trained(MadeUp())
-    assert {row.section for row in made.measurements} == set(layout.TITLES)
+    assert {row.section for row in made.measurements} == set(suite.TITLES)
     assert len(made.measurements) == len(TASKS) + 2
     runs = 5 * len(TASKS) + 5 + 1
     assert len(said) == 1 + runs
@@ -91,7 +91,7 @@ def test_a_quick_run_is_one_short_run(monkeypatch, tmp_path):
 
 def test_the_readme_has_a_line_a_task_its_command_and_every_target():
     made, _ = trained(MadeUp())
-    lines = layout.rendered(made)
+    lines = suite_page(made)
     text = "\n".join(lines)
     assert all(f"`{task.jobs[0].command}`" in text for task in TASKS)
     assert "| 490.0 | 490.0 … 490.0 | 9 |" in text
@@ -104,4 +104,4 @@ def test_the_readme_has_a_line_a_task_its_command_and_every_target():
 def test_the_readme_says_what_did_not_run(status):
     made, _ = trained(MadeUp(), TASKS[:1], None)
     made.measurements = [replace(made.measurements[0], status=status, value=None, targets=())]
-    assert f"| – | {status} | – |" in "\n".join(layout.rendered(made))
+    assert f"| – | {status} | – |" in "\n".join(suite_page(made))

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 import pytest
 
-from loopless.bench.process import ONE_THREAD_FLAG, THREAD_VARIABLES
+from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES
 from suites.dqn_learning import evaluation, runs
 from suites.dqn_learning.runs import Outcome, RunFailed, Runs
 from suites.dqn_learning.tasks import Job

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from loopless.bench.contender import Call, Contender
-from loopless.bench.contest import enter
+from loopless.bench.contest import Call, Contender, enter
 from suites.dqn_speed import loops, ours, peers
 from suites.dqn_speed.settings import BUFFER, STARTS, TARGET_EVERY, Training
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from loopless.bench.process import ONE_THREAD_FLAG, THREAD_VARIABLES
+from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES
 from suites.allo_speed.cases import Learning
 from suites.dqn_speed import worker
 from suites.dqn_speed.settings import PPOTraining, Training

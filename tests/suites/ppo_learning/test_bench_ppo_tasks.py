@@ -10,7 +10,7 @@ from loopless.envs.compiled.registry import compiled_ids
 from loopless.runs.config.resolve import resolve
 from loopless.train.ppo.config import PPO
 from suites import ppo_learning
-from suites.dqn_learning import layout, promises, tasks
+from suites.dqn_learning import promises, tasks
 from suites.dqn_learning import suite as learning
 from suites.dqn_learning.runs import Outcome
 from suites.dqn_learning.tasks import PRESETS, ROOT
@@ -126,7 +126,7 @@ def test_the_suite_runs_the_tasks_of_ppo_in_a_folder_of_its_own(monkeypatch, tmp
 
 
 def test_it_is_shown_as_learning_is():
-    from suites.ppo_learning import layout as shown
+    from suites.ppo_learning import suite as shown
 
-    assert (shown.TITLES, shown.rendered) == (layout.TITLES, layout.rendered)
+    assert (shown.TITLES, shown.page) == (learning.TITLES, learning.page)
     assert ppo_learning.__doc__

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from loopless.bench.contender import Call
-from loopless.bench.contest import enter
+from loopless.bench.contest import Call, enter
 from suites.dqn_speed.settings import PPOTraining
 from suites.ppo_speed import shares
 

@@ -2,15 +2,14 @@
 
 import pytest
 
-from loopless.bench.contender import Call, Contender
-from loopless.bench.contest import Contest
-from loopless.bench.markdown import measured_on
+from loopless.bench.contest import Call, Contender, Contest
 from loopless.bench.result import Result, load, save
 from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
+from pages import measured_on, suite_page
 from suites.dqn_speed import ours, sections
 from suites.dqn_speed.settings import PPOTraining
-from suites.ppo_speed import layout, shares, solve, suite
+from suites.ppo_speed import shares, solve, suite
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=1)
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
@@ -52,7 +51,7 @@ def result(fakes):
 
 
 def test_every_section_is_measured_and_ours_is_right(result):
-    assert {row.section for row in result.measurements} == set(layout.TITLES)
+    assert {row.section for row in result.measurements} == set(suite.TITLES)
     assert {(row.status, row.reason) for row in result.measurements} == {("ok", "")}
     assert all(row.value for row in result.measurements)
 
@@ -81,7 +80,7 @@ def test_it_survives_json(result, tmp_path):
 
 
 def test_the_readme_gets_every_rate_and_every_target(result):
-    lines = layout.rendered(result)
+    lines = suite_page(result)
     text = "\n".join(lines)
     assert "steps/s" in text
     targets = [target for row in result.measurements for target in row.targets]
@@ -96,7 +95,7 @@ def test_a_quick_run_solves_nothing(fakes, monkeypatch, quick):
     monkeypatch.setattr(suite.libraries, "prepare_like_training", lambda threads: None)
     made = Result("ppo_speed", {})
     suite.run(Options(quick=quick, peers=False), made, lambda _: None)
-    expected = set(layout.TITLES) - ({"solve"} if quick else set())
+    expected = set(suite.TITLES) - ({"solve"} if quick else set())
     assert {row.section for row in made.measurements} == expected
     assert made.settings["steps_in_a_call"] % 512 == 0
     assert (made.settings["n_steps"], made.settings["n_envs"]) == (128, 4)

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from loopless.bench.contender import Call
-from loopless.bench.contest import enter
+from loopless.bench.contest import Call, enter
 from suites.q_learning.losses import CONTENDERS, Losses
 
 

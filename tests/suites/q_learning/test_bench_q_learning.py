@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from loopless.bench.contest import Contest
-from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load, save
 from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
-from suites.q_learning import layout, ours, suite, updates
+from pages import measured_on, suite_page
+from suites.q_learning import ours, suite, updates
 from suites.q_learning.updates import Update
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
@@ -30,7 +30,7 @@ def result():
 
 
 def test_every_section_is_measured_and_ours_is_right(result):
-    assert {row.section for row in result.measurements} == set(layout.TITLES)
+    assert {row.section for row in result.measurements} == set(suite.TITLES)
     mine = [row for row in result.measurements if row.role == "ours"]
     assert {(row.status, row.reason) for row in mine} == {("ok", "")}
     assert all(row.value for row in mine)
@@ -47,7 +47,7 @@ def test_it_survives_json(result, tmp_path):
 
 
 def test_the_readme_has_a_table_a_shape_the_claims_and_every_target(result):
-    lines = layout.rendered(result)
+    lines = suite_page(result)
     assert lines[0] == "| one update, batch 8, [5] | K = 1 | K = 2 |"
     text = "\n".join(lines)
     targets = [target for row in result.measurements for target in row.targets]

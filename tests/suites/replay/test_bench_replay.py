@@ -3,11 +3,11 @@
 import pytest
 
 from loopless.bench.contest import Contest
-from loopless.bench.markdown import measured_on
 from loopless.bench.result import Result, load, save
 from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
-from suites.replay import layout, ours, samplers, suite
+from pages import measured_on, suite_page
+from suites.replay import ours, samplers, suite
 from suites.replay.transitions import Uniform
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
@@ -34,7 +34,7 @@ def result():
 
 
 def test_every_section_is_measured_and_ours_is_right(result):
-    assert {row.section for row in result.measurements} == set(layout.TITLES)
+    assert {row.section for row in result.measurements} == set(suite.TITLES)
     mine = [row for row in result.measurements if row.role == "ours"]
     assert {(row.status, row.reason) for row in mine} == {("ok", "")}
     assert all(row.value is not None for row in mine)
@@ -57,7 +57,7 @@ def test_it_survives_json(result, tmp_path):
 
 
 def test_the_readme_gets_every_case_and_every_target(result):
-    lines = layout.rendered(result)
+    lines = suite_page(result)
     text = "\n".join(lines)
     assert all(row.case in text for row in result.measurements)
     targets = [target for row in result.measurements for target in row.targets]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loopless.bench.contender import Call, Contender
+from loopless.bench.contest import Call, Contender
 from suites.replay.samplers import Sampler, sampler
 from suites.replay.transitions import (
     ALPHA,

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loopless.bench.contender import Call, Contender
-from loopless.bench.contest import enter, race
+from loopless.bench.contest import Call, Contender, enter, race
 from loopless.bench.timing import Budget
-from suites.returns.ours import LOOP, OURS, STREAM
 from suites.returns.peers import PEERS
-from suites.returns.proposals import ENV_STEP_LOOP, PROPOSALS
-from suites.returns.rollout import random_rollout
+from suites.returns.plain import ENV_STEP_LOOP, PROPOSALS
+from suites.returns.rollouts import random_rollout
+from suites.returns.suite import LOOP, OURS, STREAM
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 

@@ -6,13 +6,11 @@ import pytest
 
 from loopless.bench.contest import Contest
 from loopless.bench.result import Measurement, Result, load, save
-from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
-from suites.returns import memory, promises, suite
-from suites.returns.gradients import BOTH
-from suites.returns.ours import FLOOR, JAX, NUMPY, OURS, TORCH
+from suites.returns import suite
 from suites.returns.peers import LAX_SCAN, TIANSHOU_KERNEL
-from suites.returns.rollout import label, random_rollout
+from suites.returns.rollouts import label, random_rollout
+from suites.returns.suite import BOTH, FLOOR, IN_NUMPY, JAX, NUMPY, TORCH
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 
@@ -34,13 +32,12 @@ def verdicts(rows, contender):
 
 def test_a_tiny_run_measures_every_section_and_survives_json(tmp_path):
     result = Result("returns", {"threads": 1})
-    options = Options(peers=False)
     said = []
-    contest = Contest(result, SHORT, said.append)
-    suite.measure_shapes([(7, 3)], options, contest)
+    contest = Contest(result, SHORT, said.append, peers=False)
+    suite.measure_shapes([(7, 3)], contest)
     suite.measure_overhead(contest)
     suite.measure_gradients((7, 3), contest)
-    suite.measure_loops([(5, 3)], options, contest)
+    suite.measure_loops([(5, 3)], contest)
     suite.measure_proposals([(7, 3)], contest)
     sections = {row.section for row in result.measurements}
     assert sections == {"shapes", "overhead", "gradients", "loops", "proposals"}
@@ -71,27 +68,29 @@ def test_our_wrong_answer_makes_the_run_wrong(monkeypatch):
     right = ll.gae
     monkeypatch.setattr(ll, "gae", lambda r, *rest, **more: right(r + 1, *rest, **more))
     result = Result("returns", {})
-    ours = [contender for contender in OURS if contender.name == NUMPY]
-    Contest(result, SHORT, lambda _: None).run("shapes", random_rollout(7, 3), ours)
+    Contest(result, SHORT, lambda _: None).run("shapes", random_rollout(7, 3), [IN_NUMPY])
     assert result.ours_is_wrong
 
 
+@pytest.mark.slow
 def test_memory_is_measured_in_another_process():
-    found = memory.measure("numpy", 256, 1024)
-    assert found["array_bytes"] == 256 * 1024 * 4
-    assert found["extra_bytes"] >= 0
+    result = Result("returns", {})
+    suite.measure_memory((256, 1024), Contest(result, SHORT, lambda _: None))
+    assert [row.status for row in result.measurements] == ["ok", "ok"]
+    assert all(0 <= row.value < 100 for row in result.measurements)
 
 
+@pytest.mark.slow
 def test_memory_of_a_broken_process_gives_its_last_line():
     with pytest.raises(RuntimeError, match="negative dimensions"):
-        memory.measure("numpy", -1, 4)
+        suite.extra_arrays("numpy", (-1, 4))
 
 
 @pytest.mark.parametrize(
     ("ours", "met"), [(1.0, [True, True]), (1.2, [True, False]), (2.5, [False, False])]
 )
 def test_targets_of_a_large_shape(ours, met):
-    rows = promises.judge_shape(
+    rows = suite.judge_shape(
         (128, 1024), times((128, 1024), numpy=ours, tianshou=9.0, scan=2.2, floor=0.5)
     )
     assert verdicts(rows, NUMPY) == met
@@ -99,13 +98,13 @@ def test_targets_of_a_large_shape(ours, met):
 
 @pytest.mark.parametrize(("ours", "met"), [(1.2, [True]), (1.3, [False])])
 def test_target_of_streaming_is_the_floor(ours, met):
-    rows = promises.judge_floor(times((128, 1024), numpy=ours, floor=0.5))
+    rows = suite.judge_floor(times((128, 1024), numpy=ours, floor=0.5))
     assert verdicts(rows, NUMPY) == met
 
 
 @pytest.mark.parametrize(("ours", "met"), [(1.9, [True]), (2.1, [False])])
 def test_target_of_one_long_chain_is_the_bare_kernel(ours, met):
-    rows = promises.judge_shape(
+    rows = suite.judge_shape(
         (2048, 1), times((2048, 1), numpy=ours, tianshou=1.0, scan=0.5, floor=0.1)
     )
     assert verdicts(rows, NUMPY) == met
@@ -113,23 +112,23 @@ def test_target_of_one_long_chain_is_the_bare_kernel(ours, met):
 
 @pytest.mark.parametrize(("ours", "met"), [(1.09, [True]), (1.11, [False])])
 def test_target_of_jax_is_the_scan_by_hand(ours, met):
-    assert verdicts(promises.judge_shape((25, 4), times((25, 4), jax=ours, scan=1.0)), JAX) == met
+    assert verdicts(suite.judge_shape((25, 4), times((25, 4), jax=ours, scan=1.0)), JAX) == met
 
 
 def test_targets_without_peers_are_not_judged():
-    rows = promises.judge_shape((128, 64), times((128, 64), numpy=1.0))
+    rows = suite.judge_shape((128, 64), times((128, 64), numpy=1.0))
     assert verdicts(rows, NUMPY) == [None]
 
 
 def test_a_peer_with_wrong_answers_does_not_count():
     rows = times((128, 64), numpy=2.0, scan=1.0)
     rows[1] = replace(rows[1], status="disagrees")
-    assert verdicts(promises.judge_shape((128, 64), rows), NUMPY) == [None]
+    assert verdicts(suite.judge_shape((128, 64), rows), NUMPY) == [None]
 
 
 def test_loop_ratio_is_promised_at_64_by_512_and_stated_elsewhere():
     for shape, met in (((512, 64), True), ((25, 16), None)):
         loop = Measurement("loops", label(shape), "loop", "some", "reference", value=150.0)
         ours = Measurement("loops", label(shape), TORCH, "loopless", "ours", value=1.0)
-        (target,) = promises.judge_loops(shape, [ours, loop])[0].targets
+        (target,) = suite.judge_loops(shape, [ours, loop])[0].targets
         assert (target.measured, target.met) == (150.0, met)

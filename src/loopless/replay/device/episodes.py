@@ -1,22 +1,24 @@
-"""Rows of unequal length in a device's memory: where they lie, and the index of their starts.
+"""Rows of unequal length on the device: segment ends, storage with an index of starts, gaps.
 
 The arena of the host's buffer, in a graph: rows lie side by side in flat arrays, and the oldest go
 until a new one fits. A row never wraps around the end of the arrays: if the rest there is too
 short, it stays unused for that lap. The starts of all rows stand in a ring of their own, row after
-row, so that those of any one row, and those of all, are neighbours. Imports JAX, `layout`,
-`segments` and `words`. Twins: `replay/episodic_store.py`, `replay/row_queue.py`. Tests:
-`tests/replay/test_device_episodic.py`.
+row, so that those of any one row, and those of all, are neighbors. Host twins:
+`host.episodic.episodes` (horizons), `host.episodic.arena` (storage), `compiled.episodic` (gaps).
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from loopless.replay.device.layout import Layout, take
-from loopless.replay.device.segments import horizons
-from loopless.replay.device.words import around
+from loopless.replay.device.words import below, unit, wrap
+
+FARTHEST = 2**31 - 256  # what a float32 still rounds below 2³¹
 
 
 class EpisodicState(NamedTuple):
@@ -34,64 +36,132 @@ class EpisodicState(NamedTuple):
 
 
 def empty(layout: Layout, capacity: int, max_rows: int) -> EpisodicState:
-    """A state without rows."""
+    """Return a state without rows."""
     pairs, table = jnp.zeros((capacity, 2), jnp.int32), jnp.zeros((max_rows, 4), jnp.int32)
     # One array each: an array that a state holds twice could not be donated
     return EpisodicState(*layout.zeros(capacity), pairs, table, *jnp.zeros(5, jnp.int32))
 
 
-def lines_from(state: EpisodicState, number: jax.Array) -> jax.Array:
-    """The lines of `table` of rows `number`, 0 the oldest: [..., 4] uint32."""
-    line = around(state.oldest.astype(jnp.uint32) + number, state.table.shape[0])
+def table_lines(state: EpisodicState, number: jax.Array) -> jax.Array:
+    """Return the lines of `table` of rows `number`, 0 the oldest: [..., 4] uint32."""
+    line = wrap(state.oldest.astype(jnp.uint32) + number, state.table.shape[0])
     return take(state.table, line).astype(jnp.uint32)
 
 
 def append(
     state: EpisodicState, layout: Layout, values: dict[str, Any], marks, valid, length, convention
 ) -> EpisodicState:
-    """The state with one row more, of the first `length` steps of `values` [steps, ...].
+    """Return the state with one row more, of the first `length` steps of `values` [steps, ...].
 
-    A row without a start, or whose marks are unsound, is not added, but counted.
+    A row without a start, or with marks that make no sense, is not added, but counted.
     """
     capacity, max_rows, steps = state.pairs.shape[0], state.table.shape[0], marks.size
     length = jnp.clip(jnp.asarray(length, jnp.int32), 0, steps)
     ahead, sound = horizons(marks, length, convention, valid)
     is_start = ahead > 0
     starts = jnp.sum(is_start, dtype=jnp.int32)
-    fine = sound & (starts > 0)
+    accepted = sound & (starts > 0)
 
     size, end = length.astype(jnp.uint32), state.end.astype(jnp.uint32)
     rest = jnp.uint32(capacity) - end
     begin = jnp.where(rest < size, jnp.uint32(0), end)
     taken = size + jnp.where(rest < size, rest, jnp.uint32(0))
-    # Rows are in the way from the oldest on: the arena is a circle, and begins behind the newest
+    # Rows are in the way from the oldest on: the arena is a circle that begins behind the newest
     number = lax.iota(jnp.uint32, max_rows)
-    ahead_of_end = around(lines_from(state, number)[:, 0] + jnp.uint32(capacity) - end, capacity)
-    in_the_way = (number < state.rows.astype(jnp.uint32)) & (ahead_of_end < taken)
+    beyond_end = wrap(table_lines(state, number)[:, 0] + jnp.uint32(capacity) - end, capacity)
+    in_the_way = (number < state.rows.astype(jnp.uint32)) & (beyond_end < taken)
     dropped = jnp.sum(in_the_way, dtype=jnp.int32)
     dropped = jnp.maximum(dropped, state.rows + 1 - max_rows)
-    dropped = jnp.where(fine, dropped, 0)
+    dropped = jnp.where(accepted, dropped, 0)
 
-    step, nowhere = lax.iota(jnp.uint32, steps), jnp.uint32(capacity)
-    places = jnp.where(fine & (step < size), begin + step, nowhere)
+    step, outside = lax.iota(jnp.uint32, steps), jnp.uint32(capacity)  # writes there are dropped
+    places = jnp.where(accepted & (step < size), begin + step, outside)
     packed, large = layout.write(state.packed, state.large, places, values, {"mode": "drop"})
     rank = jnp.cumsum(is_start, dtype=jnp.int32).astype(jnp.uint32) - 1
     first = state.starts_end.astype(jnp.uint32)
-    listed = jnp.where(fine & is_start, around(first + rank, capacity), nowhere)
+    listed = jnp.where(accepted & is_start, wrap(first + rank, capacity), outside)
     pairs = jnp.stack([places.astype(jnp.int32), ahead], 1)
     pairs = state.pairs.at[listed].set(pairs, mode="drop")
 
-    oldest = around((state.oldest + dropped).astype(jnp.uint32), max_rows)
+    oldest = wrap((state.oldest + dropped).astype(jnp.uint32), max_rows)
     rows = state.rows - dropped
-    line = around(oldest + rows.astype(jnp.uint32), max_rows)
+    line = wrap(oldest + rows.astype(jnp.uint32), max_rows)
     row = jnp.stack([begin, size, first, starts.astype(jnp.uint32)]).astype(jnp.int32)
-    table = state.table.at[jnp.where(fine, line, max_rows)].set(row, mode="drop")
-    after = around(first + starts.astype(jnp.uint32), capacity)
+    table = state.table.at[jnp.where(accepted, line, max_rows)].set(row, mode="drop")
+    after = wrap(first + starts.astype(jnp.uint32), capacity)
     return EpisodicState(
         packed, large, pairs, table,
         oldest.astype(jnp.int32),
-        rows + fine,
-        jnp.where(fine, (begin + size).astype(jnp.int32), state.end),
-        jnp.where(fine, after.astype(jnp.int32), state.starts_end),
-        state.refused + ~fine,
+        rows + accepted,
+        jnp.where(accepted, (begin + size).astype(jnp.int32), state.end),
+        jnp.where(accepted, after.astype(jnp.int32), state.starts_end),
+        state.refused + ~accepted,
     )  # fmt: skip
+
+
+def horizons(
+    marks: jax.Array, length: Any, convention: str, valid: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Return how many steps each step is before its segment's end, int32 [steps], 0 past `length`.
+
+        n_t = end(t) − t,  end(t) the first segment end ≥ t
+
+    Also return whether the marks are sound: with "double", a run of marks must be even, unless the
+    end of the row clips it. `marks` and `valid` are boolean [steps].
+    """
+    steps = lax.iota(jnp.int32, marks.size)
+    inside, last = steps < length, steps == length - 1
+    marks, sound = marks & inside, jnp.array(True)
+    ends = last
+    if convention == "single":
+        ends = ends | marks
+    elif convention == "double":
+        before = lax.cummax(jnp.where(marks, -1, steps))  # the step just before a run of marks
+        odd = (steps - before) % 2 == 1
+        ends = ends | (marks & ~odd)
+        goes_on = jnp.append(marks[1:], False) | last
+        sound = ~jnp.any(marks & odd & ~goes_on)
+    if valid is not None:
+        ends = ends | ~valid | jnp.append(~valid[1:], False)
+    ahead = lax.cummin(jnp.where(ends, steps, marks.size), reverse=True) - steps
+    return jnp.where(inside, ahead, 0), sound
+
+
+def draw_gaps(
+    words: jax.Array, room: jax.Array, discount: Any, max_horizon: Any = None
+) -> jax.Array:
+    """Return gaps, uint32, from random words [2, *leading] and horizons n [*leading].
+
+        P(gap) = (1−γ) γ^(gap−1) / (1−γⁿ),  gap 1 … n;  0 where n is 0
+
+    A `discount` that is a number is checked, and its branch chosen when compiling: 0 is the next
+    step, 1 any later one with equal probability. A traced one costs all three branches, and is not
+    checked to be in [0, 1].
+    """
+    if max_horizon is not None:
+        room = jnp.minimum(room, max_horizon)
+    n = jnp.maximum(room, 1).astype(jnp.uint32)
+    if isinstance(discount, int | float | np.number):
+        if not 0 <= discount <= 1:
+            raise ValueError(f"discount must be from 0 to 1; received {discount!r}.")
+        if discount == 0:
+            beyond = jnp.zeros_like(n)
+        elif discount == 1:
+            beyond = below(words, n)
+        else:
+            beyond = _geometric(words, n, math.log(discount))
+    else:
+        limits = jnp.finfo(jnp.result_type(float))
+        inner = jnp.clip(jnp.asarray(discount, limits.dtype), limits.tiny, 1 - limits.epsneg)
+        beyond = _geometric(words, n, jnp.log(inner))
+        beyond = jnp.where(discount == 0, 0, jnp.where(discount == 1, below(words, n), beyond))
+    return jnp.where(room > 0, beyond + 1, 0).astype(jnp.uint32)
+
+
+def _geometric(words: jax.Array, n: jax.Array, log_discount: Any) -> jax.Array:
+    """Return k in [0, n): G mod n of an untruncated geometric G, which is memoryless."""
+    dtype = jnp.result_type(float)
+    far = jnp.floor(jnp.log(unit(words, dtype)) / jnp.asarray(log_discount, dtype))
+    if dtype == jnp.float64:
+        return (far.astype(jnp.uint64) % n.astype(jnp.uint64)).astype(jnp.uint32)
+    return jnp.minimum(far, FARTHEST).astype(jnp.uint32) % n

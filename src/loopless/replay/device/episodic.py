@@ -1,8 +1,6 @@
 """The episodic buffer on the device: pairs of a state and a later one of the same segment.
 
-Imports JAX and the helpers of this folder; the host's buffer only by what it shows. Twins:
-`replay/episodic.py`, in loops `reference/episodic.py`. Tests:
-`tests/replay/test_device_episodic.py`.
+Host twin: `host.episodic`. Loop twin: `reference.episodic`.
 """
 
 from collections.abc import Mapping
@@ -16,23 +14,24 @@ import numpy as np
 from jax import lax
 
 from loopless.refusals import check_choice, check_count, refuse
-from loopless.replay.device.episodes import EpisodicState, append, empty, lines_from
-from loopless.replay.device.gaps import gaps
+from loopless.replay import fields as declarations
+from loopless.replay.device.episodes import EpisodicState, append, draw_gaps, empty, table_lines
 from loopless.replay.device.layout import (
+    JAX,
     Layout,
     check_fits,
-    count_bytes,
     declare,
     layout_of,
+    read_values,
     take,
 )
-from loopless.replay.device.transitions import MOST, leading_shape
-from loopless.replay.device.values import read_values
-from loopless.replay.device.words import around, below, check_words, random_words
-from loopless.replay.fields import Field, unflatten
+from loopless.replay.device.ring import MOST
+from loopless.replay.device.words import below, check_words, random_words, wrap
+from loopless.replay.fields import Field, top_name, unflatten
 from loopless.replay.host.episodic.buffer import LAWS, RESERVED, EpisodicReplayBuffer
-from loopless.replay.host.episodic.segments import CONVENTIONS
-from loopless.replay.storage.size import readable_bytes
+from loopless.replay.host.episodic.episodes import CONVENTIONS
+from loopless.replay.sampling import check_counts
+from loopless.replay.storage.memory import count_bytes, readable_bytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,7 +44,7 @@ class EpisodicBuffer:
         buffer, state = EpisodicBuffer.from_host(filled)       # of an EpisodicReplayBuffer
 
     `terminals`, `law` and what is drawn are those of `loopless.replay.EpisodicReplayBuffer`.
-    There are at most `max_rows` rows, 0 for as many as could fit: a row added costs
+    There are at most `max_rows` rows, 0 for as many as could fit: adding a row costs
     O(steps + max_rows). Pass the state to compiled functions as an argument; one that is closed
     over becomes a constant of the program.
     """
@@ -63,10 +62,10 @@ class EpisodicBuffer:
         problems += check_choice("terminals", self.terminals, CONVENTIONS)
         problems += check_choice("law", self.law, LAWS)
         problems += check_count("max_rows", self.max_rows, 0)
-        if not any(name.split("/")[0] == "obs" for name, _ in fields):
+        if not any(top_name(name) == "obs" for name, _ in fields):
             problems.append('fields has no "obs"')
         if not problems and self.capacity > MOST:
-            problems.append(f"capacity={self.capacity} is not from 2 to 2³¹ − 1")
+            problems.append(f"capacity must be from 2 to 2³¹ − 1; received {self.capacity}")
         refuse(where, problems)
         capacity = index(self.capacity)
         could_fit = capacity // 2
@@ -83,9 +82,10 @@ class EpisodicBuffer:
     @property
     def nbytes(self) -> int:
         """Bytes of a state."""
-        return sum(count_bytes(rows, arrays) for rows, arrays in self._arrays().values())
+        return sum(count_bytes(count, arrays, JAX) for count, arrays in self._arrays().values())
 
     def _arrays(self) -> dict[str, tuple[int, dict[str, Field]]]:
+        """Return how many steps and rows there are, and what is allocated for each."""
         starts, rows = Field((2,), "int32"), Field((4,), "int32")
         return {
             "steps": (self.capacity, {**self.layout.arrays, "starts": starts}),
@@ -100,7 +100,7 @@ class EpisodicBuffer:
         )
 
     def init(self) -> EpisodicState:
-        """An empty state; an error, before anything is allocated, if it does not fit."""
+        """Return an empty state; an error, before anything is allocated, if it does not fit."""
         self._check_fits()
         return empty(self.layout, self.capacity, self.max_rows)
 
@@ -112,16 +112,16 @@ class EpisodicBuffer:
     def from_host(
         cls, host: EpisodicReplayBuffer, *, max_rows: int = 0
     ) -> tuple[Self, EpisodicState]:
-        """A handle, and a state that is a copy of a host's buffer: rows, flat indices, ring.
+        """Return a handle, and a state that copies a host's buffer: rows, flat indices, ring.
 
-        Rows and steps are to be weighted alike.
+        The host's buffer must have no weights of rows or steps.
         """
-        store, queue = host._store, host._store.queue
-        problems = ["rows or steps are weighted, which has no equal here"] * store.weighted
+        arena, queue = host._arena, host._arena.queue
+        problems = ["rows or steps have weights, which device buffers do not know"] * arena.weighted
         refuse("EpisodicBuffer.from_host", problems)
-        fields = {name: (field.shape, field.dtype) for name, field in store.fields.items()}
         room = max(max_rows, queue.rows) if max_rows else 0
-        buffer = cls(host.capacity, unflatten(fields), host.terminals, host.law, room)
+        fields = declarations.declare(arena.fields)
+        buffer = cls(host.capacity, fields, host.terminals, host.law, room)
         buffer._check_fits()
         table = np.zeros((buffer.max_rows, 4), np.int32)
         before = queue.starts_before
@@ -130,8 +130,8 @@ class EpisodicBuffer:
         )
         end = queue.offsets[-1] + queue.lengths[-1] if queue.rows else 0
         return buffer, EpisodicState(
-            *buffer.layout.filled({name: host[name] for name in store.fields}),
-            pairs=jnp.array(store.pairs),
+            *buffer.layout.filled({name: host[name] for name, _ in arena.fields.items()}),
+            pairs=jnp.array(arena.pairs),
             table=jnp.array(table),
             oldest=jnp.int32(0),
             rows=jnp.int32(queue.rows),
@@ -149,7 +149,7 @@ class EpisodicBuffer:
         length: Any = None,
         valid: Any = None,
     ) -> EpisodicState:
-        """Add one row, [steps, ...] of each field, or [rows, steps, ...] one after the other.
+        """Return the state with one row, [steps, ...] of each field, or [rows, steps, ...] more.
 
         Of a row the first `length` steps count, all if it is left out; the rest is padding.
         `terminals` are marks by truthiness. Where `valid` is false the step is never drawn, and
@@ -161,7 +161,7 @@ class EpisodicBuffer:
         values, leading = read_values(where, row, self.layout.fields, axes=2)
         problems = []
         if not leading:
-            problems.append("rows are [steps, ...] or [rows, steps, ...]")
+            problems.append("the arrays must be [steps, ...] or [rows, steps, ...]")
         elif leading[-1] > self.capacity:
             problems.append(
                 f"rows of {leading[-1]:,} steps do not fit a capacity of {self.capacity:,}"
@@ -173,7 +173,7 @@ class EpisodicBuffer:
         length = jnp.full(leading[:-1], leading[-1] if leading else 0) if length is None else length
         length = jnp.asarray(length)
         if length.shape != leading[:-1] or not jnp.issubdtype(length.dtype, jnp.integer):
-            problems.append(f"length is no integer array {leading[:-1]}")
+            problems.append(f"length must be an integer array {leading[:-1]}")
         refuse(where, problems)
 
         def step(state: EpisodicState, row: Any) -> tuple[EpisodicState, None]:
@@ -185,7 +185,7 @@ class EpisodicBuffer:
         return lax.scan(step, state, (values, marks, valid, length))[0]
 
     def can_sample(self, state: EpisodicState, batch_size: int = 1) -> jax.Array:
-        """Whether there is a row; a batch may be of any size."""
+        """Return whether there is a row; a batch may be of any size."""
         return state.rows >= 1
 
     def sample(
@@ -198,25 +198,29 @@ class EpisodicBuffer:
         discount: Any,
         max_horizon: Any = None,
     ) -> dict[str, Any]:
-        """States "obs" and later ones, "gap" steps on, by the law of this buffer.
+        """Return states "obs" and later ones, "gap" steps on, by the law of this buffer.
 
         Arrays are [batch_size, ...], or [batches, batch_size, ...]. "indices" are flat indices of
         the starts, where the other fields are read too. `discount` and `max_horizon`, which caps
         how far, may be traced. There is no error in a graph: an empty buffer gives step 0, zeros,
         with gap 0.
         """
-        words = random_words(key, (3, *leading_shape("EpisodicBuffer", batch_size, batches)))
+        words = self._draw_words(key, batch_size, batches)
         return self.sample_from(state, words, discount=discount, max_horizon=max_horizon)
 
     def sample_goals(
         self, state: EpisodicState, key: Any, batch_size: int, batches: int | None = None, **options
     ) -> dict[str, Any]:
-        """Steps with the "goal" that hindsight gives them: a later "obs" of the same segment.
+        """Return steps with a "goal" in hindsight: a later "obs" of the same segment.
 
         The draws of `sample`, and its options, under the names of goal-conditioned learning.
         """
-        words = random_words(key, (3, *leading_shape("EpisodicBuffer", batch_size, batches)))
+        words = self._draw_words(key, batch_size, batches)
         return self.sample_from(state, words, later="goal", **options)
+
+    def _draw_words(self, key: Any, batch_size: int, batches: int | None) -> jax.Array:
+        leading = check_counts("EpisodicBuffer.sample", batch_size, batches)
+        return random_words(key, (3, *leading))
 
     def sample_from(
         self,
@@ -227,47 +231,47 @@ class EpisodicBuffer:
         max_horizon: Any = None,
         later: str = "next_obs",
     ) -> dict[str, Any]:
-        """`sample`, given its random words [2, 3, *leading]: for the row, the start, the gap."""
+        """Return what `sample` does, by random words [2, 3, *leading]: for row, start and gap."""
         check_words("EpisodicBuffer.sample_from", words, 3)
         starts, room = self.locate(state, words)
-        gap = gaps(words[:, 2], room, discount, max_horizon)
+        gap = draw_gaps(words[:, 2], room, discount, max_horizon)
         layout, names = self.layout, list(self.layout.fields)
         here = layout.read(state.packed, state.large, starts, names)
-        ahead = [name for name in names if name.split("/")[0] == "obs"]
+        ahead = [name for name in names if top_name(name) == "obs"]
         there = layout.read(state.packed, state.large, starts + gap, ahead)
         there = {f"{later}{name.removeprefix('obs')}": value for name, value in there.items()}
-        found = {"indices": starts.astype(jnp.int32), "gap": gap.astype(jnp.int32)}
-        return unflatten({**found, **here, **there})
+        drawn = {"indices": starts.astype(jnp.int32), "gap": gap.astype(jnp.int32)}
+        return unflatten({**drawn, **here, **there})
 
     def sample_starts(
         self, state: EpisodicState, key: Any, batch_size: int, batches: int | None = None
     ) -> dict[str, Any]:
-        """The fields at starts, and "indices": the draws of `sample` without successors."""
-        words = random_words(key, (3, *leading_shape("EpisodicBuffer", batch_size, batches)))
+        """Return the fields at starts, and "indices": the draws of `sample` without later ones."""
+        words = self._draw_words(key, batch_size, batches)
         starts, _ = self.locate(state, words)
         here = self.layout.read(state.packed, state.large, starts, list(self.layout.fields))
         return unflatten({"indices": starts.astype(jnp.int32), **here})
 
     def locate(self, state: EpisodicState, words: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Flat indices of starts [*leading], drawn by words [2, 3, *leading]; their horizons."""
+        """Return flat indices of starts, drawn by words [2, 3, *leading], and their horizons."""
         if self.law == "episode":
             number = below(words[:, 0], state.rows)
-            line = lines_from(state, number)
+            line = table_lines(state, number)
             first, count = line[..., 2], line[..., 3]
         else:
-            first = lines_from(state, jnp.uint32(0))[2]
+            first = table_lines(state, jnp.uint32(0))[2]
             end = state.starts_end.astype(jnp.uint32) + jnp.uint32(self.capacity)
-            count = around(end - first, self.capacity)  # a row's end is no start: never all
-        place = around(first + below(words[:, 1], count), self.capacity)
+            count = wrap(end - first, self.capacity)  # a row's end is no start: never all
+        place = wrap(first + below(words[:, 1], count), self.capacity)
         pair = take(state.pairs, place)
         return pair[..., 0].astype(jnp.uint32), pair[..., 1]
 
 
-def _flags(name: str, given: Any, leading: tuple[int, ...], default: bool, problems: list) -> Any:
-    """Flags by truthiness, boolean of shape `leading`; a last axis of 1 is dropped."""
-    if given is None:
+def _flags(name: str, values: Any, leading: tuple[int, ...], default: bool, problems: list) -> Any:
+    """Return flags by truthiness, booleans of shape `leading`; a last axis of 1 is dropped."""
+    if values is None:
         return jnp.full(leading, default)
-    array = jnp.asarray(given)
+    array = jnp.asarray(values)
     if array.shape == (*leading, 1):
         array = array.reshape(leading)
     if array.shape != leading:

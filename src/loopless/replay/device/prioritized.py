@@ -1,7 +1,14 @@
-"""A ring of transitions on the device, drawn in proportion to priorities, with importance weights.
+"""A ring of transitions on the device, drawn by priority with importance weights; its sum tree.
 
-Imports JAX, `sum_tree`, `transitions` and `words`. Twins: `replay/prioritized.py`, in loops
-`reference/replay.py`. Tests: `tests/replay/test_device_prioritized.py`.
+A tree of L leaves, a power of two, is an array of 2L numbers like the host's: the children of node
+k at 2k and 2k + 1, leaf i at L + i. Every parent is the sum of its two children as they are now,
+so that nothing drifts and a leaf written twice does no harm. Levels of up to TOP nodes are not
+stored: summing them anew for a draw is cheaper than updating them. Node 0 belongs to no tree, and
+takes what is not to be written.
+
+Descents and ascents are loops of the compiled program, which XLA treats as one operation each: a
+tree read outside of one could be read late, after the next write, and then XLA would copy it for
+every update. Host twins: `host.prioritized`, `compiled.tree`. Loop twin: `reference.replay`.
 """
 
 import math
@@ -14,11 +21,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from loopless.refusals import refuse
-from loopless.replay.device import sum_tree
-from loopless.replay.device.layout import DeviceStore
-from loopless.replay.device.transitions import Ring, RingState, leading_shape
+from loopless.replay.device.layout import JAX
+from loopless.replay.device.ring import Ring, RingState
 from loopless.replay.device.words import check_words, fraction, random_words
 from loopless.replay.fields import Field
+from loopless.replay.sampling import check_counts
+
+TOP = 2048
 
 
 class PrioritizedState(NamedTuple):
@@ -61,21 +70,21 @@ class PrioritizedBuffer(Ring):
         problems = []
         real = isinstance(self.alpha, int | float) and not isinstance(self.alpha, bool)
         if not real or not 0 <= self.alpha < math.inf:
-            problems.append(f"alpha is a number from 0 up; received {self.alpha!r}")
+            problems.append(f"alpha must be a finite number of at least 0; received {self.alpha!r}")
         if self.dtype is not None:
             try:
-                DeviceStore().dtype(jnp.dtype(self.dtype).name)
+                JAX.dtype(jnp.dtype(self.dtype).name)
                 sound = jnp.dtype(self.dtype).name in ("float32", "float64")
             except TypeError:
                 sound = False
             if not sound:
-                problems.append(f"dtype is float32, or float64 in x64; received {self.dtype!r}")
+                problems.append(f"dtype={self.dtype!r} must be float32, or float64 in x64")
         return problems
 
     @property
     def leaves(self) -> int:
         """The size of the tree's lowest level."""
-        return sum_tree.leaves_for(self.capacity)
+        return count_leaves(self.capacity)
 
     @property
     def arrays(self) -> dict[str, Field]:
@@ -84,21 +93,22 @@ class PrioritizedBuffer(Ring):
         return {**self.layout.arrays, "priorities": nodes}
 
     def init(self) -> PrioritizedState:
-        """An empty state; an error, before anything is allocated, if it does not fit."""
+        """Return an empty state; an error, before anything is allocated, if it does not fit."""
         tree = jnp.zeros(2 * self.leaves, self.dtype)
         return PrioritizedState(self._empty(), tree, jnp.ones((), self.dtype))
 
     def add(
         self, state: PrioritizedState, transitions: Mapping[str, Any], valid: Any = None
     ) -> PrioritizedState:
-        """Append one transition, [n, ...] of them, or [steps, envs, ...]; the oldest give way.
+        """Return the state with one transition, [n, ...] of them, or [steps, envs, ...] more.
 
-        Rows whose `valid` (boolean, of the leading shape) is false are left out, and take no slot.
+        They replace the oldest. Those whose `valid` (boolean, of the leading shape) is false are
+        left out, and take no slot.
         """
         ring, slots = self._append(state.ring, transitions, valid)
         peaks = jnp.broadcast_to(state.peak, slots.shape)
-        kept = True if valid is None else slots < self.capacity
-        return state._replace(ring=ring, tree=sum_tree.write(state.tree, slots, peaks, kept))
+        stored = True if valid is None else slots < self.capacity
+        return state._replace(ring=ring, tree=write_leaves(state.tree, slots, peaks, stored))
 
     def sample(
         self,
@@ -109,20 +119,20 @@ class PrioritizedBuffer(Ring):
         *,
         beta: Any = 0.4,
     ) -> dict[str, Any]:
-        """A dict of arrays [batch_size, ...], or [batches, batch_size, ...].
+        """Return a dict of arrays [batch_size, ...], or [batches, batch_size, ...].
 
-        With "indices" and "weights", w_i = (N·P(i))^−β over the largest of the batch. Each batch
-        is stratified: one draw from each of `batch_size` equal parts of the sum. `beta` may be
-        traced. There is no error in a graph: a buffer without a priority above 0 gives slot 0,
-        weighted 0.
+        "indices" are the slots, "weights" are w_i = (N·P(i))^−β over the largest of the batch.
+        Each batch is stratified: one draw from each of `batch_size` equal parts of the sum. `beta`
+        may be traced. There is no error in a graph: a buffer without a priority above 0 gives
+        slot 0, with weight 0.
         """
-        leading = leading_shape(type(self).__name__, batch_size, batches)
+        leading = check_counts(f"{type(self).__name__}.sample", batch_size, batches)
         return self.sample_from(state, random_words(key, leading), beta=beta)
 
     def sample_from(
         self, state: PrioritizedState, words: jax.Array, *, beta: Any = 0.4
     ) -> dict[str, Any]:
-        """`sample`, given its random words [2, *leading]: such as one chunk's, drawn at once."""
+        """Return what `sample` does, drawn by random words [2, *leading], as of a whole chunk."""
         check_words("PrioritizedBuffer.sample_from", words, 2)
         slots, priorities = self.locate(state, words)
         weights = importance_weights(priorities, beta)
@@ -130,50 +140,150 @@ class PrioritizedBuffer(Ring):
         return {"indices": batch.pop("indices"), "weights": weights, **batch}
 
     def locate(self, state: PrioritizedState, words: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Slots [*leading] drawn by the words [2, *leading], and their priorities."""
+        """Return slots [*leading] drawn by words [2, *leading], and their priorities."""
         leading, dtype = words.shape[1:], state.tree.dtype
         part = lax.broadcasted_iota(jnp.uint32, leading, len(leading) - 1).astype(dtype)
-        top = sum_tree.top_of(state.tree)
+        top = sum_top(state.tree)
         targets = (part + fraction(words, dtype)) * (top[1] / leading[-1])
         fresh = None if dtype == jnp.float64 else fraction(words[::-1], dtype).reshape(-1)
-        slots, found = sum_tree.locate(state.tree, top, targets.reshape(-1), fresh)
-        return slots.reshape(leading), found.reshape(leading)
+        slots, priorities = descend(state.tree, top, targets.reshape(-1), fresh)
+        return slots.reshape(leading), priorities.reshape(leading)
 
     def gather(self, state: PrioritizedState, indices: Any) -> dict[str, Any]:
-        """The transitions in slots `indices`, of any shape, without weights."""
+        """Return the transitions in slots `indices`, of any shape, without weights."""
         return self._gather(state.ring, indices)
 
     def update_priorities(
         self, state: PrioritizedState, indices: Any, priorities: Any
     ) -> PrioritizedState:
-        """Give the transitions at `indices` new `priorities`, of equal shape, raised to alpha here.
+        """Return the state with new `priorities`, raised to alpha here, of the slots `indices`.
 
-        Of an index that comes twice the last priority counts. There is no error in a graph: a
-        priority that is negative, not finite or too large, and an index that is no filled slot,
-        change nothing.
+        If an index comes twice, the last priority counts. There is no error in a graph: a priority
+        that is negative, not finite or too large, and an index that is no filled slot, change
+        nothing.
         """
         where = f"{type(self).__name__}.update_priorities"
-        slots, given = jnp.asarray(indices), jnp.asarray(priorities)
+        slots, numbers = jnp.asarray(indices), jnp.asarray(priorities)
         problems = []
-        if slots.shape != given.shape:
-            problems.append(f"indices has shape {slots.shape}, priorities {given.shape}")
+        if slots.shape != numbers.shape:
+            problems.append(f"indices has shape {slots.shape}, priorities {numbers.shape}")
         if not jnp.issubdtype(slots.dtype, jnp.integer):
-            problems.append(f"indices has dtype {slots.dtype}, no integer")
-        if given.dtype == jnp.bool_ or not jnp.isrealobj(given):
-            problems.append(f"priorities has dtype {given.dtype}, no real number")
+            problems.append(f"indices has dtype {slots.dtype}, expected integers")
+        if numbers.dtype == jnp.bool_ or not jnp.isrealobj(numbers):
+            problems.append(f"priorities has dtype {numbers.dtype}, expected real numbers")
         refuse(where, problems)
-        slots, given = slots.reshape(-1), given.reshape(-1).astype(state.tree.dtype)
-        raised = jnp.where(given == 0, 0, given**self.alpha)
+        slots, numbers = slots.reshape(-1), numbers.reshape(-1).astype(state.tree.dtype)
+        raised = jnp.where(numbers == 0, 0, numbers**self.alpha)
         most = jnp.finfo(state.tree.dtype).max / self.leaves  # so that no sum overflows
-        kept = (given >= 0) & (raised <= most) & (slots >= 0) & (slots < state.size)
-        tree = sum_tree.write(state.tree, slots, raised, kept)
-        peak = jnp.max(raised, where=kept, initial=0).astype(state.peak.dtype)
+        sound = (numbers >= 0) & (raised <= most) & (slots >= 0) & (slots < state.size)
+        tree = write_leaves(state.tree, slots, raised, sound)
+        peak = jnp.max(raised, where=sound, initial=0).astype(state.peak.dtype)
         return state._replace(tree=tree, peak=jnp.maximum(state.peak, peak))
 
 
 def importance_weights(priorities: jax.Array, beta: Any) -> jax.Array:
-    """w_i = (p_i / min_j p_j)^−β within each batch, the last axis; float32. 0 where p_i is 0."""
+    """Return w_i = (p_i / min_j p_j)^−β in each batch, the last axis; float32, 0 where p_i is 0."""
     least = jnp.min(priorities, axis=-1, keepdims=True)
     ratios = jnp.where(priorities > 0, priorities / least, 1)
     weights = ratios ** -jnp.asarray(beta, priorities.dtype)
     return jnp.where(priorities > 0, weights, 0).astype(jnp.float32)
+
+
+def count_leaves(capacity: int) -> int:
+    """Return the smallest power of two that is at least `capacity`."""
+    return 1 << (capacity - 1).bit_length()
+
+
+def sum_top(tree: jax.Array) -> jax.Array:
+    """Return nodes 0 … 2·TOP − 1, or all of a smaller tree, with their sums; the root is node 1."""
+    nodes = min(tree.size // 2, TOP)
+    return sum_tree(lax.slice(tree, (nodes,), (2 * nodes,)))
+
+
+@jax.jit
+def sum_tree(leaves: jax.Array) -> jax.Array:
+    """Return the whole tree over some leaves, a power of two of them."""
+    levels = [leaves]
+    while levels[0].size > 1:
+        pairs = levels[0].reshape(-1, 2)
+        levels.insert(0, pairs[:, 0] + pairs[:, 1])
+    return jnp.concatenate([jnp.zeros(1, leaves.dtype), *levels])
+
+
+def descend(
+    tree: jax.Array, top: jax.Array, targets: jax.Array, fresh: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Return the leaf i with Σ_{j<i} p_j ≤ target < Σ_{j≤i} p_j, for each target [n], and its p_i.
+
+    Right is taken only where the right subtree holds something: rounding, or a target of the
+    whole sum and more, ends at the last leaf that is not 0. With `fresh` fractions [n], the way on
+    from below the top is drawn anew, which is the same law: a float32 target alone is one of 2²⁴
+    points, some ten for each of a million leaves.
+    """
+    whole = jnp.broadcast_to(top[1], targets.shape)
+    carry = _descend_from(top, (jnp.ones(targets.shape, jnp.uint32), targets, whole))
+    if top.size < tree.size:
+        nodes, targets, sums = carry
+        targets = targets if fresh is None else fresh * sums
+        carry = _descend_from(tree, (nodes, targets, sums), top.size // 2)
+    nodes, _, priorities = carry
+    return nodes - jnp.uint32(tree.size // 2), priorities
+
+
+def _descend_from(sums: jax.Array, carry: Any, level: int = 1) -> Any:
+    """Go from nodes of a level of `level` nodes down to the leaves of `sums`."""
+
+    def step(_, carry: Any) -> Any:
+        node, target, _ = carry
+        left = node << 1
+        weight, other = _at(sums, left), _at(sums, left + 1)
+        right = (target >= weight) & (other > 0)
+        target = jnp.where(right, target - weight, target)
+        return left + right.astype(jnp.uint32), target, jnp.where(right, other, weight)
+
+    return lax.fori_loop(0, (sums.size // (2 * level)).bit_length() - 1, step, carry)
+
+
+def write_leaves(
+    tree: jax.Array, slots: jax.Array, priorities: jax.Array, wanted: Any
+) -> jax.Array:
+    """Set leaves [n] where `wanted`, the last of a duplicate winning, and the sums above them."""
+    leaves = tree.size // 2
+    nodes = jnp.where(wanted, slots.astype(jnp.uint32) + jnp.uint32(leaves), jnp.uint32(0))
+    tree = lax.platform_dependent(
+        tree, nodes, priorities.astype(tree.dtype), cpu=set_in_turn, default=set_last
+    )
+
+    def step(_, carry: Any) -> Any:
+        tree, nodes = carry
+        nodes = nodes >> 1
+        sums = _at(tree, nodes << 1) + _at(tree, (nodes << 1) + 1)
+        return tree.at[nodes].set(sums, mode="promise_in_bounds"), nodes
+
+    levels = leaves.bit_length() - min(leaves, TOP).bit_length()
+    return lax.fori_loop(0, levels, step, (tree, nodes))[0]
+
+
+def set_in_turn(tree: jax.Array, nodes: jax.Array, values: jax.Array) -> jax.Array:
+    """Set nodes one after the other: on a CPU as fast as a scatter."""
+
+    def step(k, tree: jax.Array) -> jax.Array:
+        return lax.dynamic_update_slice(tree, values[k][None], (nodes[k],))
+
+    return lax.fori_loop(0, nodes.size, step, tree)
+
+
+def set_last(tree: jax.Array, nodes: jax.Array, values: jax.Array) -> jax.Array:
+    """Set nodes all at once, in any order, after duplicates were sent to node 0."""
+    return tree.at[last_of_each(nodes, tree.size)].set(values, mode="promise_in_bounds")
+
+
+def last_of_each(nodes: jax.Array, size: int) -> jax.Array:
+    """Return `nodes`, all below `size`, with 0 in place of all but the last of each."""
+    places = lax.iota(jnp.int32, nodes.size)
+    last = jnp.full(size, -1, jnp.int32).at[nodes].max(places, mode="promise_in_bounds")
+    return jnp.where(_at(last, nodes) == places, nodes, jnp.uint32(0))
+
+
+def _at(array: jax.Array, nodes: jax.Array) -> jax.Array:
+    return array.at[nodes].get(mode="promise_in_bounds")

@@ -1,19 +1,180 @@
-"""A ring of transitions on the device, drawn from uniformly, the newest on demand.
+"""A ring of transitions on the device: `RingBuffer`, and what it shares with `prioritized`.
 
-Imports JAX, `transitions` and `words`. Twins: `replay/ring.py`, in loops `reference/replay.py`.
-Tests: `tests/replay/test_device_ring.py`.
+A handle says what is stored, and is static; a state is a pytree of arrays, and every call makes a
+new one of the old: inside `jit` and `scan`, and by `Stored` from outside, in the same memory.
+Host twin: `host.ring`. Loop twin: `reference.replay`.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from operator import index
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from loopless.replay.device.transitions import Ring, RingState, leading_shape
-from loopless.replay.device.words import around, below, check_words, random_words
+from loopless.refusals import check_count, refuse
+from loopless.replay.device.layout import (
+    JAX,
+    Layout,
+    check_fits,
+    declare,
+    fields_like,
+    layout_of,
+    read_values,
+    steps_from,
+)
+from loopless.replay.device.words import below, check_words, random_words, wrap
+from loopless.replay.fields import Field, top_name, unflatten
+from loopless.replay.sampling import LAST, RESERVED, check_counts, check_windows
+from loopless.replay.storage.memory import count_bytes, readable_bytes
+
+MOST = 2**31 - 1  # slots that an int32 can name
+
+
+class RingState(NamedTuple):
+    """Transitions in the order in which they came, around a ring."""
+
+    packed: jax.Array  # uint32 [capacity, words]: the small fields
+    large: dict[str, jax.Array]  # [capacity, ...] each
+    head: jax.Array  # int32: the slot of the next transition
+    size: jax.Array  # int32: how many slots are filled
+
+
+@dataclass(frozen=True, repr=False)
+class Ring:
+    """Fields, slots and writing of a ring of transitions; how to draw is up to the buffers."""
+
+    capacity: int
+    fields: Any
+    n_step: int = 1
+    gamma: float | None = None
+    envs: int = 1
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        fields, problems = declare(where, self.fields, RESERVED)
+        problems += check_count("capacity", self.capacity, 1)
+        problems += check_count("n_step", self.n_step, 1) + check_count("envs", self.envs, 1)
+        if not problems:
+            problems += check_windows(dict(fields), self.n_step, self.gamma)
+            if not self.envs <= self.capacity <= MOST:
+                problems.append(
+                    f"capacity must be from envs={self.envs} to 2³¹ − 1; received {self.capacity}"
+                )
+        refuse(where, problems, self._problems())
+        values = {"fields": fields, "gamma": None if self.gamma is None else float(self.gamma)}
+        values |= {"capacity": index(self.capacity), "n_step": index(self.n_step)}
+        values["envs"] = index(self.envs)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _problems(self) -> list[str]:
+        """Return what else is wrong with the declaration."""
+        return []
+
+    @classmethod
+    def like(cls, transition: Mapping[str, Any], capacity: int, **options) -> Self:
+        """Return a buffer with the fields of an example: the shapes and dtypes JAX sees in it."""
+        return cls(capacity, fields_like(f"{cls.__name__}.like", transition), **options)
+
+    @property
+    def layout(self) -> Layout:
+        """Where the fields are."""
+        return layout_of(self.fields)
+
+    @property
+    def arrays(self) -> dict[str, Field]:
+        """What is allocated for each slot."""
+        return self.layout.arrays
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a state."""
+        return count_bytes(self.capacity, self.arrays, JAX)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name} {field}" for name, field in self.layout.fields.items())
+        return (
+            f"{type(self).__name__}({self.capacity:,} transitions, "
+            f"{readable_bytes(self.nbytes)}: {fields})"
+        )
+
+    def _empty(self) -> RingState:
+        """Return an empty state; an error, before anything is allocated, if it does not fit."""
+        check_fits(
+            type(self).__name__, self.capacity, self.arrays, f"{self.capacity:,} transitions"
+        )
+        packed, large = self.layout.zeros(self.capacity)
+        return RingState(packed, large, jnp.int32(0), jnp.int32(0))
+
+    def can_sample(self, state: Any, batch_size: int = 1) -> jax.Array:
+        """Return whether there are as many transitions as a batch is to have."""
+        return state.size >= batch_size
+
+    def _gather(self, state: RingState, indices: Any) -> dict[str, Any]:
+        """Return the transitions in slots `indices`, of any shape."""
+        slots, layout, values = jnp.asarray(indices).astype(jnp.uint32), self.layout, {}
+        names = list(layout.fields)
+        if self.n_step > 1:
+            last, total, discount = walk(
+                lambda name, rows: layout.read_column(state.packed, rows, name),
+                slots,
+                state.head.astype(jnp.uint32),
+                capacity=self.capacity,
+                envs=self.envs,
+                steps=self.n_step,
+                gamma=self.gamma or 0.0,
+            )
+            ends = [name for name in names if top_name(name) in LAST]
+            values = layout.read(state.packed, state.large, last, ends)
+            values |= {"reward": total, "discount": discount}
+            names = [name for name in names if name not in values]
+        values |= layout.read(state.packed, state.large, slots, names)
+        return unflatten({"indices": slots.astype(jnp.int32), **values})
+
+    def _append(self, state: RingState, transitions, valid) -> tuple[RingState, jax.Array]:
+        """Return the state with the transitions, and their slots: `capacity` for those left out."""
+        where = f"{type(self).__name__}.add"
+        values, leading = read_values(where, transitions, self.layout.fields, axes=2)
+        problems, count = [], math.prod(leading)
+        if count % self.envs or (len(leading) == 2 and leading[1] != self.envs):
+            problems.append(
+                f"the transitions have leading shape {leading}; with envs={self.envs} a call "
+                f"brings whole steps, [envs, ...] or [steps, envs, ...]"
+            )
+        if valid is not None:
+            if jnp.shape(valid) != leading or jnp.asarray(valid).dtype != jnp.bool_:
+                problems.append(f"valid must be a boolean array {leading}")
+            if self.n_step > 1 and self.envs > 1:
+                problems.append(
+                    "valid would shift streams against each other, which n_step > 1 with envs > 1 "
+                    "finds by their places"
+                )
+        refuse(where, problems)
+        values = {name: v.reshape(count, *v.shape[len(leading) :]) for name, v in values.items()}
+        capacity, head = self.capacity, state.head.astype(jnp.uint32)
+        if valid is None:
+            skipped = max(0, count - capacity)  # what the rest of the call overwrites
+            values = {name: value[skipped:] for name, value in values.items()}
+            first = wrap(head + jnp.uint32(skipped % capacity), capacity)
+            slots = steps_from(first, count - skipped, capacity)
+            moved, options = jnp.uint32(count), {"mode": "promise_in_bounds"}
+            options |= {"unique_indices": True}
+        else:
+            stored = jnp.asarray(valid).reshape(count)
+            place = jnp.cumsum(stored, dtype=jnp.int32) - 1
+            moved = jnp.sum(stored, dtype=jnp.int32)
+            stored = stored & (place >= moved - capacity)
+            turns = place.astype(jnp.uint32) % jnp.uint32(capacity)
+            slots = jnp.where(stored, wrap(head + turns, capacity), jnp.uint32(capacity))
+            moved, options = moved.astype(jnp.uint32), {"mode": "drop"}
+        packed, large = self.layout.write(state.packed, state.large, slots, values, options)
+        head = wrap(head + moved % jnp.uint32(capacity), capacity)
+        size = jnp.minimum(state.size.astype(jnp.uint32) + moved, jnp.uint32(capacity))
+        return RingState(packed, large, head.astype(jnp.int32), size.astype(jnp.int32)), slots
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,14 +192,14 @@ class RingBuffer(Ring):
     """
 
     def init(self) -> RingState:
-        """An empty state; an error, before anything is allocated, if it does not fit."""
+        """Return an empty state; an error, before anything is allocated, if it does not fit."""
         return self._empty()
 
     def add(self, state: RingState, transitions: Mapping[str, Any], valid: Any = None) -> RingState:
-        """Append one transition, [n, ...] of them, or [steps, envs, ...]; the oldest give way.
+        """Return the state with one transition, [n, ...] of them, or [steps, envs, ...] more.
 
-        Rows whose `valid` (boolean, of the leading shape) is false are left out, and take no slot.
-        Of more rows than there are slots the last stay.
+        They replace the oldest. Those whose `valid` (boolean, of the leading shape) is false are
+        left out, and take no slot. Of more transitions than there are slots the last stay.
         """
         return self._append(state, transitions, valid)[0]
 
@@ -51,26 +212,65 @@ class RingBuffer(Ring):
         *,
         newest: int = 0,
     ) -> dict[str, Any]:
-        """A dict of arrays [batch_size, ...], or [batches, batch_size, ...], with "indices".
+        """Return a dict of arrays [batch_size, ...], or [batches, batch_size, ...].
 
-        The last `newest` of each batch are the newest transitions, the newest last. There is no
-        error in a graph: an empty ring gives zeros, as slot 0. Wait until `state.size` is enough.
+        "indices" are the slots. The last `newest` of each batch are the newest transitions, the
+        newest last. There is no error in a graph: an empty ring gives zeros, as slot 0. Wait until
+        `state.size` is enough.
         """
-        leading = leading_shape(type(self).__name__, batch_size, batches, newest)
+        where = f"{type(self).__name__}.sample"
+        leading = check_counts(where, batch_size, batches, newest=newest)
+        if newest > batch_size:
+            refuse(where, [f"newest={newest} is more than batch_size={batch_size}"])
         return self.sample_from(state, random_words(key, leading), newest=newest)
 
     def sample_from(self, state: RingState, words: jax.Array, *, newest: int = 0) -> dict[str, Any]:
-        """`sample`, given its random words [2, *leading]: such as one chunk's, drawn at once."""
+        """Return what `sample` does, drawn by random words [2, *leading], as of a whole chunk."""
         check_words("RingBuffer.sample_from", words, 2)
         slots = below(words, state.size)
         if newest:
             ages = lax.iota(jnp.int32, newest)[::-1] + 1
             ages = jnp.minimum(ages, jnp.maximum(state.size, 1)).astype(jnp.uint32)
             head = state.head.astype(jnp.uint32)
-            latest = around(head + jnp.uint32(self.capacity) - ages, self.capacity)
+            latest = wrap(head + jnp.uint32(self.capacity) - ages, self.capacity)
             slots = slots.at[..., -newest:].set(latest)
         return self.gather(state, slots)
 
     def gather(self, state: RingState, indices: Any) -> dict[str, Any]:
-        """The transitions in slots `indices`, of any shape, as `sample` gives them."""
+        """Return the transitions in slots `indices`, of any shape, as `sample` does."""
         return self._gather(state, indices)
+
+
+def walk(
+    column: Callable[[str, jax.Array], jax.Array],
+    slots: jax.Array,
+    head: jax.Array,
+    *,
+    capacity: int,
+    envs: int,
+    steps: int,
+    gamma: float,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the last slot, R = Σ_{k<h} γ^k r_k and γ^h of the window from each slot on.
+
+    A window has up to `steps` transitions, and ends with one that terminated or was truncated, or
+    with the newest of its stream. Consecutive transitions of a stream stand `envs` slots apart;
+    `column` reads a field of slots. Kernel of the host: `compiled.ring.walk`.
+    """
+
+    def step(_, carry: Any) -> Any:
+        row, newer, total, discount, going = carry
+        ended = column("terminated", row) | column("truncated", row)
+        going = going & ~ended & (newer >= envs)
+        row = jnp.where(going, wrap(row + jnp.uint32(envs), capacity), row)
+        newer = jnp.where(going, newer - jnp.uint32(envs), newer)
+        total = jnp.where(going, total + discount * column("reward", row), total)
+        discount = jnp.where(going, discount * gamma, discount)
+        return row, newer, total, discount, going
+
+    newer = wrap(head + jnp.uint32(capacity - 1) - slots, capacity)  # how many came after each
+    rewards = column("reward", slots)
+    discounts = jnp.full_like(rewards, gamma)
+    carry = (slots, newer, rewards, discounts, jnp.ones_like(slots, bool))
+    last, _, total, discount, _ = lax.fori_loop(1, steps, step, carry)
+    return last, total, discount

@@ -1,8 +1,7 @@
 """A device buffer for a program that is driven from the host: compiled calls on one state.
 
-Every call gives the state up to its successor (it is donated), so that adding to a buffer of any
-size writes the new rows and copies nothing. Imports JAX only. Tests:
-`tests/replay/test_device_stored.py`.
+Every call donates the state to its successor, so that adding to a buffer of any size writes the
+new rows and copies nothing.
 """
 
 from functools import partial
@@ -12,36 +11,36 @@ import jax
 
 
 class Stored:
-    """A buffer with its state.
+    """A device buffer together with its state.
 
         memory = Stored(RingBuffer(100_000, fields))
         memory.add({"obs": obs, ...})                     # compiled once for each shape
         batch = memory.sample(key, 256)
         memory.state = train_chunk(memory.state, ...)     # which may donate it in turn
 
-    The methods are those of the buffer's handle, without the state. Beside shapes, `sample`
-    compiles once for each value of its options, but for beta.
+    The methods are those of the buffer's handle, without the state. `sample` compiles once for
+    each shape and each value of its options; only beta may change freely.
     """
 
     def __init__(self, buffer: Any, state: Any = None) -> None:
         self.buffer = buffer
         self.state = buffer.init() if state is None else state
-        self._enough = 0  # for batches of this size: a buffer never shrinks
+        self._enough = 0  # a batch size that was possible; it stays so, as no buffer shrinks
 
     def __repr__(self) -> str:
         return f"Stored({self.buffer!r})"
 
     def add(self, *rows: Any, **options: Any) -> None:
-        """The buffer's `add`; on an error nothing is added."""
+        """Call the buffer's `add`; on an error nothing is added."""
         self.state = _change("add", self.buffer, self.state, rows, options)
 
     def update_priorities(self, indices: Any, priorities: Any) -> None:
-        """The buffer's `update_priorities`; on an error nothing changes."""
+        """Call the buffer's `update_priorities`; on an error nothing changes."""
         pair = (indices, priorities)
         self.state = _change("update_priorities", self.buffer, self.state, pair, {})
 
     def sample(self, key: Any, batch_size: int, batches: int | None = None, **options: Any) -> Any:
-        """The buffer's `sample`; an error while there is too little to draw from."""
+        """Return the buffer's `sample`; an error while there is too little to draw from."""
         traced = {"beta": options.pop("beta")} if "beta" in options else {}
         static = (("batch_size", batch_size), ("batches", batches), *sorted(options.items()))
         if isinstance(batch_size, int) and batch_size > self._enough:
@@ -55,8 +54,8 @@ class Stored:
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
-def _change(method: str, buffer: Any, state: Any, given: Any, options: Any) -> Any:
-    return getattr(buffer, method)(state, *given, **options)
+def _change(method: str, buffer: Any, state: Any, arguments: Any, options: Any) -> Any:
+    return getattr(buffer, method)(state, *arguments, **options)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -2,8 +2,7 @@
 
 `jax.random.randint` hashes twice and divides three times a draw; here a draw is one Threefry block
 and one multiplication, the rule of the host's generator, in 32-bit integers only. Every sampler
-takes its words as an argument, so that a test can hand it the host's. Imports JAX only. Twin:
-`replay/numba_random.py`. Tests: `tests/replay/test_device_words.py`.
+takes its words as an argument, so that a test can pass the host's. Host twin: `compiled.random`.
 """
 
 import math
@@ -20,7 +19,7 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def random_words(key: Any, shape: tuple[int, ...]) -> jax.Array:
-    """64 random bits for each element of `shape`: uint32 [2, *shape], the upper half first.
+    """Return 64 random bits for each element of `shape`: uint32 [2, *shape], the upper half first.
 
     Element c of a Threefry key is its block number c: what `jax.random.bits(key, shape, "uint64")`
     gives in x64, and the same without. Keys of other kinds go through `jax.random.bits`.
@@ -36,9 +35,9 @@ def random_words(key: Any, shape: tuple[int, ...]) -> jax.Array:
 
 @jax.jit
 def threefry(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Threefry-2x32 of 20 rounds (Salmon et al. 2011) of the blocks (`high`, `low`).
+    """Return Threefry-2x32 of 20 rounds (Salmon et al. 2011) of the blocks (`high`, `low`).
 
-    Written out: on CPU, JAX keeps it a loop, whose rounds then go through memory.
+    The rounds are unrolled: JAX's own are a loop on the CPU, and go through memory.
     """
     parts = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(PARITY))
     high, low = high + parts[0], low + parts[1]
@@ -52,16 +51,16 @@ def threefry(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.Array
 
 
 def check_words(where: str, words: Any, axes: int) -> None:
-    """Refuse what is not of the shape and dtype of random words, of at least `axes` axes."""
+    """Raise unless `words` have the dtype of random words and at least `axes` axes."""
     if words.dtype != jnp.uint32 or words.ndim < axes or words.shape[0] != 2:
         raise ValueError(
-            f"{where}: words are uint32 [2, ...], as random_words gives them; received "
+            f"{where}: words must be uint32 [2, ...], as random_words returns them; received "
             f"{words.shape} {words.dtype}."
         )
 
 
 def below(words: jax.Array, n: Any) -> jax.Array:
-    """An integer in [0, n) from each pair of words, n < 2³²: floor(x·n / 2⁶⁴) of 64-bit x.
+    """Return an integer in [0, n) from each pair of words, n < 2³²: floor(x·n / 2⁶⁴) of 64-bit x.
 
     uint32. Exact for any n, where a float32 times n would skip integers from 2²⁴ on; biased by
     less than 2⁻³². n = 0 gives 0.
@@ -72,13 +71,13 @@ def below(words: jax.Array, n: Any) -> jax.Array:
         low = word * n + carry
         return _upper_half(word, n) + (low < carry).astype(jnp.uint32), None
 
-    # A loop, word by word as on paper: XLA keeps its result, and computes indices that are mere
-    # arithmetic anew for every number that is gathered.
+    # A loop, word by word as on paper, because XLA keeps the result of a loop. Indices that are
+    # mere arithmetic it would compute anew for every number that is gathered.
     return lax.scan(step, jnp.zeros(words.shape[1:], jnp.uint32), words, reverse=True)[0]
 
 
 def unit(words: jax.Array, dtype: Any) -> jax.Array:
-    """A number in (0, 1] from each pair of words.
+    """Return a number in (0, 1] from each pair of words.
 
     float64: of 2⁵³ equally likely values, as on the host. float32: as precise near 0 as floats are.
     """
@@ -89,19 +88,19 @@ def unit(words: jax.Array, dtype: Any) -> jax.Array:
 
 
 def fraction(words: jax.Array, dtype: Any) -> jax.Array:
-    """A number in [0, 1) from each pair of words, of 2⁵³ (float64) or 2²⁴ equally likely values."""
+    """Return a number in [0, 1) from each pair of words, of 2⁵³ (float64) or 2²⁴ likely values."""
     if dtype == jnp.float64:
         return 1 - unit(words, dtype)
     return (words[0] >> 8).astype(jnp.float32) * jnp.float32(2.0**-24)
 
 
-def around(x: jax.Array, capacity: int) -> jax.Array:
-    """uint32 `x` < 2·capacity, modulo capacity: cheaper than a division."""
+def wrap(x: jax.Array, capacity: int) -> jax.Array:
+    """Return uint32 `x` modulo `capacity`, for `x` < 2·capacity: cheaper than a division."""
     return jnp.where(x >= capacity, x - jnp.uint32(capacity), x)
 
 
 def _upper_half(a: jax.Array, b: jax.Array) -> jax.Array:
-    """The upper 32 bits of a·b."""
+    """Return the upper 32 bits of a·b."""
     low_a, high_a, low_b, high_b = a & LOW, a >> HALF, b & LOW, b >> HALF
     cross, other = low_a * high_b, high_a * low_b
     middle = ((low_a * low_b) >> HALF) + (cross & LOW) + (other & LOW)

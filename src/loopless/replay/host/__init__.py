@@ -1,1 +1,1 @@
-"""Buffers in the host's memory: NumPy arrays, sampled by compiled code."""
+"""Buffers in the host's memory or in mapped files: NumPy arrays, sampled by compiled kernels."""

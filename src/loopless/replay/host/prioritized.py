@@ -1,29 +1,22 @@
 """A ring of transitions drawn in proportion to their priorities, with importance weights.
 
-Imports `transitions`; Numba on the first call. Twin: `reference/replay.py`. Tests:
-`tests/replay/test_prioritized.py`.
+The kernels that keep the sum tree and draw from it are in `compiled.tree`. Loop twin:
+`reference.replay`. Device twin: `device.prioritized`.
 """
 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
 from loopless.replay.fields import Field
-from loopless.replay.host.transitions import Ring
+from loopless.replay.host.ring import Ring
+from loopless.replay.sampling import kernels
+from loopless.replay.storage.file import Persistent
 
-MOST = np.finfo(np.float64).max
-
-
-@cache
-def tree_kernels() -> Any:
-    """The compiled functions, imported when first needed."""
-    from loopless.compiled import tree as numba_tree
-
-    return numba_tree
+LARGEST = np.finfo(np.float64).max
 
 
 @dataclass(frozen=True)
@@ -38,14 +31,14 @@ class Linear:
         return self.start + (self.end - self.start) * min(1.0, step / max(1, self.steps))
 
 
-class PrioritizedReplayBuffer(Ring):
+class PrioritizedReplayBuffer(Ring, Persistent):
     """A ring of transitions drawn with P(i) = p_i^α / Σ_j p_j^α (Schaul et al. 2016).
 
         buffer = PrioritizedReplayBuffer(100_000, fields, alpha=0.6)
         batch = buffer.sample(256, beta=0.4)                         # adds "weights", "indices"
         buffer.update_priorities(batch["indices"], abs(td_errors) + 1e-6)
 
-    New transitions have the largest priority given so far, 1 at first. One of priority 0 is never
+    New transitions get the largest priority given so far, 1 at first. One of priority 0 is never
     drawn, whatever α is. Options beside alpha are those of `ReplayBuffer`.
     """
 
@@ -63,20 +56,17 @@ class PrioritizedReplayBuffer(Ring):
         storage: Literal["memory", "memmap"] = "memory",
         path: str | os.PathLike | None = None,
     ) -> None:
-        if not _is_number(alpha) or not 0 <= alpha < np.inf:
-            raise ValueError(
-                f"PrioritizedReplayBuffer: alpha is a number from 0 up; received {alpha!r}."
-            )
+        _check_exponent("PrioritizedReplayBuffer", "alpha", alpha)
         options = {"seed": seed, "n_step": n_step, "gamma": gamma, "envs": envs}
         options |= {"single_copy": single_copy, "storage": storage, "path": path}
-        super().__init__(capacity, fields, **options, beside=_tree_bytes)
-        self._own["weights"] = np.dtype(np.float32)
+        super().__init__(capacity, fields, **options, beside=_tree_field)
+        self._extra["weights"] = np.dtype(np.float32)
         self._alpha = float(alpha)
-        self._leaves = _leaves(self.capacity)
+        self._leaves = _count_leaves(self.capacity)
         self._tree = np.zeros(2 * self._leaves)
         self._peak = np.ones(1)  # the largest p^α so far
-        self._most = MOST / self._leaves  # so that no sum overflows
-        self._drawn = 0
+        self._most = LARGEST / self._leaves  # so that no sum overflows
+        self._batches_drawn = 0
 
     @property
     def alpha(self) -> float:
@@ -89,12 +79,12 @@ class PrioritizedReplayBuffer(Ring):
         return self._tree[self._leaves : self._leaves + self._size].copy()
 
     def add(self, **transition) -> None:
-        """Append one transition, or [n, ...] of them; the oldest give way.
+        """Append one transition, or [n, ...] of them, in place of the oldest.
 
-        On an error, which lists all that is wrong, nothing is added.
+        An error lists all that is wrong, and nothing is added.
         """
         first, count = self._append(transition)
-        fill, peak = tree_kernels().fill, float(self._peak[0])
+        fill, peak = kernels().tree.fill, float(self._peak[0])
         if count >= self.capacity:
             fill(self._tree, 0, self.capacity, peak)
             return
@@ -113,66 +103,65 @@ class PrioritizedReplayBuffer(Ring):
         out: Mapping[str, Any] | None = None,
         library: str = "numpy",
     ) -> Any:
-        """A dict of new arrays [batch_size, ...], or [batches, batch_size, ...].
+        """Return a dict of new arrays [batch_size, ...], or [batches, batch_size, ...].
 
-        With "indices" and "weights", w_i = (N·P(i))^−β over the largest of the batch. Each batch
-        is stratified: one draw from each of `batch_size` equal parts of the sum. A callable
-        `beta`, such as `Linear(0.4, 1.0, 100_000)`, is given the number of batches drawn before.
-        With `out`, a dict like the result, its arrays are written instead.
+        "indices" are the slots, "weights" are w_i = (N·P(i))^−β over the largest of the batch.
+        Each batch is stratified: one draw from each of `batch_size` equal parts of the sum. A
+        callable `beta`, such as `Linear(0.4, 1.0, 100_000)`, is called with the number of batches
+        drawn before. With `out`, a dict like the result, its arrays are written instead.
         `library` is "numpy", "torch" (sharing memory) or "jax".
         """
         where = "PrioritizedReplayBuffer.sample"
         plan = self._plan(where, batch_size, batches)
-        exponent = beta(self._drawn) if callable(beta) else beta
-        if not _is_number(exponent) or not 0 <= exponent < np.inf:
-            raise ValueError(f"{where}: beta is a number from 0 up; received {exponent!r}.")
+        exponent = beta(self._batches_drawn) if callable(beta) else beta
+        _check_exponent(where, "beta", exponent)
         if not self._tree[1] > 0:
             raise RuntimeError(
-                f"{where}: all priorities are 0, so that nothing can be drawn. "
+                f"{where}: all priorities are 0, so nothing can be drawn. "
                 f"Add a small number to priorities before update_priorities."
             )
-        block, arrays = self._arrays(where, plan, out, library)
+        block, arrays = plan.allocate(where, out, library)
         indices, weights = arrays["indices"].reshape(-1), arrays["weights"].reshape(-1)
         batch = plan.leading[-1]
-        tree_kernels().draw(self._tree, self._random, batch, float(exponent), indices, weights)
+        kernels().tree.draw(self._tree, self._random, batch, float(exponent), indices, weights)
         self._gather(plan, block, arrays)
-        self._drawn += plan.count // batch
-        return self._result(where, arrays, out, library)
+        self._batches_drawn += plan.count // batch
+        return plan.deliver(where, arrays, out, library)
 
     def update_priorities(self, indices, priorities) -> None:
-        """Give the transitions at `indices` new `priorities`, raised to alpha here.
+        """Give the transitions at `indices` new `priorities`, which are raised to alpha here.
 
-        Of an index that comes twice the last priority counts. On an error nothing changes.
+        If an index comes twice, the last priority counts. On an error nothing changes.
         """
         where = "PrioritizedReplayBuffer.update_priorities"
-        slots, given = np.asarray(indices), np.asarray(priorities)
-        if slots.shape != given.shape:
+        slots, numbers = np.asarray(indices), np.asarray(priorities)
+        if slots.shape != numbers.shape:
             raise ValueError(
                 f"{where}: indices has shape {slots.shape} but priorities has shape "
-                f"{given.shape}. Pass one priority for each index."
+                f"{numbers.shape}. Pass one priority for each index."
             )
         if slots.size == 0:
             return
-        if slots.dtype.kind not in "iu" or given.dtype.kind not in "iuf":
+        if slots.dtype.kind not in "iu" or numbers.dtype.kind not in "iuf":
             raise TypeError(
-                f"{where}: indices has dtype {slots.dtype} and priorities {given.dtype}; pass "
+                f"{where}: indices has dtype {slots.dtype} and priorities {numbers.dtype}; pass "
                 f"integers and real numbers."
             )
         slots = np.ascontiguousarray(slots, np.int64).reshape(-1)
-        given = np.ascontiguousarray(given, np.float64).reshape(-1)
-        kernels = tree_kernels()
-        answer, place = kernels.update(
-            self._tree, self._size, slots, given, self._alpha, self._most, self._peak
+        numbers = np.ascontiguousarray(numbers, np.float64).reshape(-1)
+        tree = kernels().tree
+        answer, place = tree.update(
+            self._tree, self._size, slots, numbers, self._alpha, self._most, self._peak
         )
-        if answer == kernels.UNFILLED:
+        if answer == tree.UNFILLED:
             raise IndexError(
                 f"{where}: index {slots[place]} is not one of the {self._size:,} filled slots. "
                 f"Nothing was changed; pass the indices that sample gave."
             )
-        if answer == kernels.NO_PRIORITY:
+        if answer == tree.NO_PRIORITY:
             raise ValueError(
-                f"{where}: priority {given[place]} at position {place} is negative, not finite or "
-                f"too large. Nothing was changed."
+                f"{where}: priority {numbers[place]} at position {place} is negative, not finite "
+                f"or too large. Nothing was changed."
             )
 
     def _settings(self) -> dict[str, Any]:
@@ -181,32 +170,39 @@ class PrioritizedReplayBuffer(Ring):
     def _numbers(self) -> dict[str, Any]:
         leaves = self._tree[self._leaves : self._leaves + self.capacity].copy()
         peak = self._peak.copy()
-        tree = {"priorities": leaves, "peak_priority": peak, "drawn": self._drawn}
+        tree = {"priorities": leaves, "peak_priority": peak, "drawn": self._batches_drawn}
         return super()._numbers() | tree
 
-    def _inconsistent(self, read: Mapping[str, Any]) -> list[str]:
-        problems = super()._inconsistent(read)
-        leaves, peak = read["priorities"], read["peak_priority"]
-        if not ((leaves >= 0) & (leaves <= self._most)).all() or leaves[read["size"] :].any():
-            problems.append("priorities are not finite numbers from 0 up, and 0 where empty")
+    def _inconsistent(self, numbers: Mapping[str, Any]) -> list[str]:
+        problems = super()._inconsistent(numbers)
+        leaves, peak = numbers["priorities"], numbers["peak_priority"]
+        if not ((leaves >= 0) & (leaves <= self._most)).all() or leaves[numbers["size"] :].any():
+            problems.append(
+                "priorities must be finite and at least 0, and 0 where the slot is empty"
+            )
         if not 0 <= peak[0] <= self._most:
-            problems.append(f"peak_priority is {peak[0]}, no number from 0 up")
+            problems.append(f"peak_priority must be at least 0; received {peak[0]}")
         return problems
 
-    def _take_over(self, read: Mapping[str, Any]) -> None:
-        super()._take_over(read)
-        self._peak, self._drawn = read["peak_priority"], read["drawn"]
-        tree_kernels().rebuild(self._tree, read["priorities"])
+    def _take_over(self, numbers: Mapping[str, Any]) -> None:
+        super()._take_over(numbers)
+        self._peak, self._batches_drawn = numbers["peak_priority"], numbers["drawn"]
+        kernels().tree.rebuild(self._tree, numbers["priorities"])
 
 
-def _leaves(capacity: int) -> int:
-    """The power of two from `capacity` up."""
+def _count_leaves(capacity: int) -> int:
+    """Return the smallest power of two that is at least `capacity`."""
     return 1 << (capacity - 1).bit_length()
 
 
-def _tree_bytes(capacity: int) -> dict[str, Field]:
-    return {"priorities": Field((-(-2 * _leaves(capacity) // capacity),), "float64")}
+def _tree_field(capacity: int) -> dict[str, Field]:
+    """Return what the tree takes, as a field of each transition."""
+    return {"priorities": Field((-(-2 * _count_leaves(capacity) // capacity),), "float64")}
 
 
-def _is_number(x) -> bool:
-    return isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool)
+def _check_exponent(where: str, name: str, value) -> None:
+    real = isinstance(value, int | float | np.integer | np.floating) and type(value) is not bool
+    if not real or not 0 <= value < np.inf:
+        raise ValueError(
+            f"{where}: {name} must be a finite number of at least 0; received {value!r}."
+        )

@@ -1,18 +1,283 @@
-"""A ring of transitions on the host, drawn from uniformly, the newest on demand.
+"""A ring of transitions on the host: `ReplayBuffer`, and what it shares with `prioritized`.
 
-Imports `refusals` and `transitions`. Twin: `reference/replay.py`. Tests:
-`tests/replay/test_ring.py`.
+Transitions stand in the order in which they came, around a ring; how they lie in memory is in
+`packed`, what a draw returns in `replay.sampling`, and the kernels that draw and walk along n-step
+windows in `compiled.ring`. Loop twin: `reference.replay`. Device twin: `device.ring`.
 """
 
 import os
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from operator import index
+from typing import Any, Literal, Self
 
-from loopless.refusals import check_count, refuse
-from loopless.replay.host.transitions import Ring, kernels
+import numpy as np
+
+from loopless.refusals import check_count, check_names, refuse
+from loopless.replay.casts import NUMPY, convert_all, leading_shape
+from loopless.replay.fields import Field, declare, flatten, parse_fields, top_name, unflatten
+from loopless.replay.host.packed import PackedRows, Successors, pair_fields
+from loopless.replay.sampling import (
+    LAST,
+    MOST_PLANS,
+    RESERVED,
+    Plan,
+    check_counts,
+    check_windows,
+    kernels,
+    new_generator,
+    plan_draws,
+)
+from loopless.replay.storage.file import UNCHANGED, Persistent, read_fields, read_numbers
+from loopless.replay.storage.memory import choose_storage, readable_bytes
+
+MOST = 2**32 - 1  # transitions, so that a random index needs one multiplication
 
 
-class ReplayBuffer(Ring):
+class Ring:
+    """Fields, transitions, head and generator of a ring; how to draw is up to the buffers."""
+
+    def __init__(
+        self,
+        capacity,
+        fields,
+        *,
+        seed,
+        n_step,
+        gamma,
+        envs,
+        single_copy,
+        storage,
+        path,
+        beside: Callable[[int], dict[str, Field]] | None = None,
+    ) -> None:
+        """`beside` returns, for a checked capacity, what else is allocated for each transition."""
+        where = type(self).__name__
+        parsed, problems = parse_fields(where, fields, NUMPY, RESERVED)
+        pairs: dict[str, str] = {}
+        problems += check_count("capacity", capacity, 1) + check_count("seed", seed, 0)
+        problems += check_count("n_step", n_step, 1) + check_count("envs", envs, 1)
+        if not parsed and not problems:
+            problems.append("fields is empty")
+        if not problems:
+            problems += check_windows(parsed, n_step, gamma)
+            pairs, wrong = pair_fields(single_copy, parsed) if single_copy else (pairs, [])
+            problems += wrong
+            if not envs <= capacity <= MOST:
+                problems.append(
+                    f"capacity must be from envs={envs} to {MOST:,}; received {capacity:,}"
+                )
+        refuse(where, problems)
+        self._fields = parsed
+        self._n_step, self._gamma, self._envs = index(n_step), gamma, index(envs)
+        extra = {} if beside is None else beside(index(capacity))
+        if pairs:
+            extra["places"] = Field((), "int64")
+        self._storage = choose_storage(where, storage, path)
+        self._rows = PackedRows(
+            where, index(capacity), parsed, self._storage, beside=extra, elsewhere=pairs
+        )
+        self._single_copy = single_copy
+        self._successors = Successors(self._rows, pairs, self._envs) if pairs else None
+        self._head = self._size = 0
+        self._random = new_generator(seed)
+        self._plans: dict[tuple[int, int | None], Plan] = {}
+        self._nested = any("/" in name for name in parsed)
+        self._extra: dict[str, np.dtype] = {}  # what a draw adds to the fields
+        if self._n_step > 1:
+            self._extra["discount"] = self._rows.views["reward"].dtype
+
+    @classmethod
+    def like(cls, transition: Mapping[str, Any], capacity: int, **options) -> Self:
+        """Return a buffer with the fields of an example: the shapes and dtypes NumPy sees in it."""
+        flat = flatten(f"{cls.__name__}.like", transition)
+        arrays = {name: np.asarray(value) for name, value in flat.items()}
+        fields = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        return cls(capacity, unflatten(fields), **options)
+
+    @property
+    def capacity(self) -> int:
+        """How many transitions fit; from then on each new one replaces the oldest."""
+        return self._rows.capacity
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return self._rows.nbytes + (self._successors.nbytes if self._successors else 0)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name} {field}" for name, field in self._fields.items())
+        return (
+            f"{type(self).__name__}({self._size:,} of {self.capacity:,} transitions, "
+            f"{readable_bytes(self.nbytes)}{self._storage.place}: {fields})"
+        )
+
+    def _append(self, values: Mapping[str, Any]) -> tuple[int, int]:
+        """Write one transition, or [n, ...] of them; return the first slot and n."""
+        where = f"{type(self).__name__}.add"
+        flat = flatten(where, values) if self._nested else values
+        problems, leading = check_names(flat, self._fields), leading_shape(flat, self._fields)
+        if self._envs > 1 and leading != (self._envs,):
+            problems.append(
+                f"the transitions have leading shape {leading}; with envs={self._envs} every call "
+                f"brings [{self._envs}, ...]"
+            )
+        known = {name: value for name, value in flat.items() if name in self._fields}
+        arrays = convert_all(
+            where, known, self._fields, leading, NUMPY, problems=problems, note=UNCHANGED
+        )
+        count = leading[0] if leading else 1
+        first = self._head
+        self._rows.announce(first, count)
+        if self._successors and count:
+            stay = min(count, self.capacity)
+            older = min(self._size, self.capacity - stay)
+            self._successors.link((first + count - stay) % self.capacity, stay, older, arrays)
+        self._rows.write(first, leading[0] if leading else None, arrays)
+        self._head = (first + count) % self.capacity
+        self._size = min(self.capacity, self._size + count)
+        return first, count
+
+    def _plan(self, where: str, batch_size, batches) -> Plan:
+        """Return the plan for draws of this shape; an error if they cannot be made."""
+        if type(batch_size) is not int or (batches is not None and type(batches) is not int):
+            check_counts(where, batch_size, batches)
+            batch_size, batches = index(batch_size), None if batches is None else index(batches)
+        if self._size < batch_size:
+            if self._storage.closed:
+                raise RuntimeError(f"{where}: the buffer was closed. Open it again.")
+            raise RuntimeError(
+                f"{where}: the buffer holds {self._size:,} transitions, fewer than "
+                f"batch_size={batch_size:,}. Add more first, or draw smaller batches."
+            )
+        plan = self._plans.get((batch_size, batches))
+        if plan is None:
+            leading, windows = check_counts(where, batch_size, batches), self._n_step > 1
+            at_last = {name: windows and top_name(name) in LAST for name, _ in self._fields.items()}
+            plan = plan_draws(
+                self._rows,
+                leading,
+                indices={"indices": 0},
+                index_arrays=2 if windows else 1,  # the second: last transitions of windows
+                extra=self._extra,
+                read={name: (name, int(last)) for name, last in at_last.items()},
+                computed={"reward"} if windows else (),
+            )
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+            self._plans[batch_size, batches] = plan
+        return plan
+
+    def _gather(self, plan: Plan, block: np.ndarray, arrays: dict[str, Any]) -> None:
+        """Fill `arrays` from the transitions that arrays["indices"] names."""
+        rows, count = self._rows, plan.count
+        indices = last = arrays["indices"].reshape(-1)
+        if self._n_step > 1:
+            views = rows.views
+            last = block[8 * count : 16 * count].view(np.int64)
+            kernels().ring.walk(
+                indices,
+                last,
+                arrays["reward"].reshape(-1),
+                arrays["discount"].reshape(-1),
+                views["reward"],
+                views["terminated"],
+                views["truncated"],
+                self._head,
+                self._envs,
+                self._n_step,
+                float(self._gamma),
+            )
+        kernels().ring.gather_all(block, count, rows.packed, rows.stride, plan.table)
+        plan.gather_large(rows, block, arrays)
+        if self._successors:
+            self._successors.gather(arrays, last)
+
+    def state(self) -> dict[str, Any]:
+        """Return copies of all that `restore` needs to go on from here: arrays and ints."""
+        data = {name: view[: self._size].copy() for name, view in self._rows.views.items()}
+        if self._successors:
+            for name, own in self._successors.pairs.items():
+                data[name] = np.empty_like(data[own])
+            self._successors.gather(data, np.arange(self._size))
+        return {f"data/{name}": array for name, array in data.items()} | self._numbers()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over a `state()` of a buffer of the same shape; on an error nothing changes."""
+        where = f"{type(self).__name__}.restore"
+        numbers = self._read_numbers(where, state, self._fields)
+        size = numbers["size"]
+        arrays = read_fields(where, state, self._fields, (size,), NUMPY)
+        oldest = numbers["head"] if size == self.capacity else 0
+        self._rows.announce(0, self.capacity)
+        if self._successors:
+            fresh = Successors(self._rows, self._successors.pairs, self._envs)
+            by_age = {
+                name: np.roll(array, -oldest, 0)
+                for name, array in arrays.items()
+                if name in {*fresh.pairs, *fresh.pairs.values()}
+            }
+            fresh.link(oldest, size, 0, by_age)
+            self._successors = fresh
+        self._rows.write(0, size, arrays)
+        self._take_over(numbers)
+
+    def _unmapped(self) -> dict[str, Any]:
+        return self._numbers() | (self._successors.state() if self._successors else {})
+
+    def _used(self) -> int:
+        return self._size
+
+    def _reopen(self, where: str, state: dict[str, Any]) -> None:
+        if self._successors:
+            self._successors.restore(where, state)
+        self._take_over(self._read_numbers(where, state, ()))
+
+    def _forget(self) -> None:
+        self._head = self._size = 0
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "capacity": self.capacity,
+            "fields": declare(self._fields),
+            "n_step": self._n_step,
+            "gamma": None if self._gamma is None else float(self._gamma),
+            "envs": self._envs,
+            "single_copy": self._single_copy,
+        }
+
+    def _numbers(self) -> dict[str, Any]:
+        """Return all that is saved beside the transitions."""
+        return {
+            "capacity": self.capacity,
+            "envs": self._envs,
+            "head": self._head,
+            "size": self._size,
+            "random": self._random.copy(),
+        }
+
+    def _read_numbers(self, where: str, state: Mapping[str, Any], fields) -> dict[str, Any]:
+        """Return the numbers of a state that also has `fields`, checked."""
+        same = ("capacity", "envs")
+        numbers = read_numbers(where, state, self._numbers(), fields, same=same)
+        refuse(where, self._inconsistent(numbers), note=UNCHANGED)
+        return numbers
+
+    def _inconsistent(self, numbers: Mapping[str, Any]) -> list[str]:
+        """Return what cannot be, although types and shapes are right."""
+        head, size = numbers["head"], numbers["size"]
+        if head < self.capacity and size <= self.capacity and (size in (head, self.capacity)):
+            return []
+        return [f"head {head} and size {size} do not fit a ring of {self.capacity}"]
+
+    def _take_over(self, numbers: Mapping[str, Any]) -> None:
+        self._head, self._size = numbers["head"], numbers["size"]
+        self._random = numbers["random"]
+
+
+class ReplayBuffer(Ring, Persistent):
     """A ring of transitions, drawn uniformly and with replacement.
 
         buffer = ReplayBuffer(100_000, {"obs": ((4,), np.float32), "action": ((), np.int64)})
@@ -20,17 +285,19 @@ class ReplayBuffer(Ring):
         batch = buffer.sample(256)              # {"obs": [256, 4], "action": [256], "indices"}
 
     With `n_step` > 1, `sample` gives R = Σ_{k<h} γ^k r_k as "reward", γ^h as "discount", and
-    next_obs, terminated and truncated of the window's last row. h is n unless the window meets
-    an end (terminated or truncated) or the newest row. A terminated window's discount is not 0:
-    mask by `terminated`. Rows then are consecutive steps of `envs` interleaved streams, every
-    `add` bringing one of each, and next_obs of an end is the true final observation.
+    next_obs, terminated and truncated of the window's last transition. h is n unless the window
+    meets an end (terminated or truncated) or the newest transition. The discount of a terminated
+    window is not 0: mask by `terminated`. Transitions then are consecutive steps of `envs`
+    interleaved streams, every `add` brings one of each, and next_obs of an end is the true final
+    observation.
 
     With `single_copy="obs"`, next_obs is not stored where it is the obs of the same stream's next
-    row, which halves the bytes of images. `add` and `sample` give and take the same as ever.
+    transition, which halves the bytes of images. `add` and `sample` work as without it.
 
-    With `storage="memmap"` and a new folder `path`, rows lie in files there, more than memory
-    holds. `flush` makes them permanent, `close` flushes, `ReplayBuffer.open(path)` goes on from
-    the last flush, also after a crash. One process at a time writes.
+    With `storage="memmap"` and a new folder `path`, the transitions are in files there, which may
+    be larger than memory. `flush` makes them permanent, `close` flushes, and
+    `ReplayBuffer.open(path)` goes on from the last flush, also after a crash. One process at a
+    time may write.
     """
 
     def __init__(
@@ -51,9 +318,9 @@ class ReplayBuffer(Ring):
         super().__init__(capacity, fields, **options)
 
     def add(self, **transition) -> None:
-        """Append one transition, or [n, ...] of them; the oldest give way.
+        """Append one transition, or [n, ...] of them, in place of the oldest.
 
-        On an error, which lists all that is wrong, nothing is added.
+        An error lists all that is wrong, and nothing is added.
         """
         self._append(transition)
 
@@ -66,27 +333,27 @@ class ReplayBuffer(Ring):
         out: Mapping[str, Any] | None = None,
         library: str = "numpy",
     ) -> Any:
-        """A dict of new arrays [batch_size, ...], or [batches, batch_size, ...], with "indices".
+        """Return a dict of new arrays [batch_size, ...], or [batches, batch_size, ...].
 
-        The last `newest` of each batch are the newest transitions, the newest last (combined
-        experience replay). With `out`, a dict like the result, its arrays are written instead.
-        `library` is "numpy", "torch" (sharing memory) or "jax".
+        "indices" are the slots. The last `newest` of each batch are the newest transitions, the
+        newest last (combined experience replay). With `out`, a dict like the result, its arrays
+        are written instead. `library` is "numpy", "torch" (sharing memory) or "jax".
         """
         where = "ReplayBuffer.sample"
         plan = self._plan(where, batch_size, batches)
         if newest.__class__ is not int:
             refuse(where, check_count("newest", newest, 0))
         if not 0 <= newest <= batch_size:
-            raise ValueError(f"{where}: newest={newest} is not from 0 to batch_size={batch_size}.")
-        block, arrays = self._arrays(where, plan, out, library)
-        rows, size, head = self._rows, self._size, self._head
-        drawn = (self._random, size, head, rows.capacity, plan.leading[-1], int(newest))
+            raise ValueError(
+                f"{where}: newest must be from 0 to batch_size={batch_size}; received {newest}."
+            )
+        block, arrays = plan.allocate(where, out, library)
+        rows, ring = self._rows, kernels().ring
+        draw = (self._random, self._size, self._head, rows.capacity, plan.leading[-1], int(newest))
         if self._n_step > 1 or self._successors:
-            kernels().draw(*drawn, arrays["indices"].reshape(-1))
+            ring.draw(*draw, arrays["indices"].reshape(-1))
             self._gather(plan, block, arrays)
         else:
-            kernels().sample(*drawn, block, plan.count, rows.packed, rows.stride, plan.table)
-            if rows.large:
-                indices = arrays["indices"].reshape(-1)
-                rows.gather_large(arrays, indices, indices, ())
-        return self._result(where, arrays, out, library)
+            ring.sample(*draw, block, plan.count, rows.packed, rows.stride, plan.table)
+            plan.gather_large(rows, block, arrays)
+        return plan.deliver(where, arrays, out, library)

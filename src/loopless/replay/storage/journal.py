@@ -1,8 +1,8 @@
-"""What a flush made permanent and is overwritten since: kept aside, to be put back after a crash.
+"""A file of what was flushed and then overwritten, so that a crash can be undone.
 
-Rows are watched in blocks. Before the first write to a block since the last flush, its bytes are
+Rows are saved in blocks. Before the first write to a block since the last flush, its bytes are
 appended here and have reached the disk. A record that is cut off was therefore not yet needed,
-and reading stops there. Imports `files`. Tests: `tests/replay/test_memmap.py`.
+and reading stops there. `memmap` uses it.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from loopless.replay.storage.file import synchronize
+from loopless.files.atomic import synchronize
 
 BLOCK = 1 << 20  # bytes, about
 HEAD = np.dtype([("flush", "<i8"), ("array", "<i8"), ("start", "<i8"), ("size", "<i8"),
@@ -23,44 +23,45 @@ HEAD = np.dtype([("flush", "<i8"), ("array", "<i8"), ("start", "<i8"), ("size", 
 
 
 class Journal:
-    """The file `path`, and the arrays of bytes that it watches."""
+    """The journal in the file `path` for arrays of bytes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.arrays: list[tuple[np.ndarray, int]] = []  # bytes, and how many a row takes
         self._flush = self._rows = 0
         self._block = 1
-        self._kept = np.zeros(0, bool)  # of each block
+        self._saved = np.zeros(0, bool)  # of each block
         self._file: BinaryIO | None = None
 
     def watch(self, array: np.ndarray, width: int) -> None:
+        """Add an array whose rows have `width` bytes."""
         self.arrays.append((array, width))
 
     def begin(self, flush: int, used: int) -> None:
-        """Forget what was kept: flush number `flush` holds the first `used` rows."""
+        """Start anew: flush number `flush` made the first `used` rows permanent."""
         self.close()
         self.path.unlink(missing_ok=True)
         self._flush, self._rows = flush, used
         self._block = max(1, BLOCK // max(1, sum(width for _, width in self.arrays)))
-        self._kept = np.zeros(-(-used // self._block), bool)
+        self._saved = np.zeros(-(-used // self._block), bool)
 
     def close(self) -> None:
-        """Leave the file as it is."""
+        """Close the file and leave it as it is."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def before_write(self, first: int, count: int) -> None:
-        """Keep the blocks of rows `first` to `first + count` that are not kept yet."""
+        """Save the blocks of rows `first` to `first + count` that are not saved yet."""
         if first >= self._rows or count == 0:
             return
         low, high = first // self._block, -(-min(first + count, self._rows) // self._block)
-        if self._kept[low:high].all():
+        if self._saved[low:high].all():
             return
-        blocks = low + np.flatnonzero(~self._kept[low:high])
+        blocks = low + np.flatnonzero(~self._saved[low:high])
         runs = np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1)
         self._append([(int(run[0]) * self._block, int(run[-1] + 1) * self._block) for run in runs])
-        self._kept[blocks] = True
+        self._saved[blocks] = True
 
     def roll_back(self, flush: int) -> None:
         """Put back what was overwritten since flush number `flush`."""
@@ -72,7 +73,7 @@ class Journal:
                 array[head["start"] : head["start"] + head["size"]] = data
 
     def _append(self, runs: list[tuple[int, int]]) -> None:
-        """Keep these rows of every array; if that fails, the file is as before."""
+        """Save these rows of every array; if that fails, the file is as before."""
         if self._file is None:
             self._file = self.path.open("ab")
             synchronize(self.path.parent)
@@ -97,7 +98,7 @@ class Journal:
 
 
 def _next_record(file: BinaryIO, flush: int) -> Any:
-    """The next (head, data) of this flush; None if there is no whole one."""
+    """Return the next (head, data) of this flush; None if there is no complete one."""
     text = file.read(HEAD.itemsize)
     if len(text) < HEAD.itemsize:
         return None
@@ -109,5 +110,5 @@ def _next_record(file: BinaryIO, flush: int) -> Any:
 
 
 def _check(head, data: np.ndarray) -> int:
-    """A checksum over a record but for the checksum."""
+    """Return the checksum of a record without its last field, the checksum."""
     return zlib.crc32(data.data, zlib.crc32(head.tobytes()[: -HEAD["check"].itemsize]))

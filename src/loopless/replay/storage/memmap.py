@@ -1,12 +1,11 @@
-"""The rows of a buffer in the files of one folder, more of them than memory holds.
+"""A buffer in the files of one folder, which may be larger than memory.
 
-    packed rows.bin, …            the arrays, mapped into memory
-    buffer.safetensors     settings and state at the last flush, replaced at once
+    packed rows.bin, …     the arrays, mapped into memory
+    buffer.safetensors     settings and state at the last flush, replaced at once (`file`)
     journal                what was overwritten since (`journal`)
     lock                   held by the one process that writes
 
-Needs a Unix, so imported only for buffers that lie in files. Imports `files`, `journal` and
-`memory`. Tests: `tests/replay/test_memmap.py`.
+It needs a Unix, so it is imported only for buffers that lie in files.
 """
 
 import errno
@@ -21,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.replay.storage import file as files
-from loopless.replay.storage import size as memory
+from loopless.replay.storage import file, memory
 from loopless.replay.storage.journal import Journal
 
 STATE, LOCK = "buffer.safetensors", "lock"
@@ -31,11 +29,11 @@ STATE, LOCK = "buffer.safetensors", "lock"
 class MemMap:
     """Arrays in the files of one folder, written by one process.
 
-    A flush makes rows and state permanent, both or neither. What is overwritten after it is kept
+    A flush makes rows and state permanent, both or neither. What is overwritten after it is saved
     in the journal, so that whoever opens the folder after a crash finds the last flush.
     """
 
-    watched = True
+    in_files = True
 
     def __init__(self, where: str, path, *, new: bool) -> None:
         self.where, self.folder = where, Path(path)
@@ -68,7 +66,7 @@ class MemMap:
         return shutil.disk_usage(self.folder).free if self._new else None
 
     def allocate(self, name: str, rows: int, width: int) -> np.ndarray:
-        """The file `name`: new and all 0, or as it was; it belongs to the journal from now on."""
+        """Return the bytes of the file `name`: new and all 0, or as they were last time."""
         path, size = self.folder / f"{name}.bin", rows * width
         if size == 0:
             return np.zeros(0, np.uint8)
@@ -77,21 +75,21 @@ class MemMap:
             if self._new:  # all of it now: a full disk would kill whoever writes to the map later
                 _reserve(self.where, handle, size)
             elif os.fstat(handle).st_size != size:
-                found = os.fstat(handle).st_size
+                actual = os.fstat(handle).st_size
                 raise ValueError(
-                    f"{self.where}: {path} has {found:,} bytes, expected {size:,}. It is damaged."
+                    f"{self.where}: {path} has {actual:,} bytes, expected {size:,}. It is damaged."
                 )
-            self._maps[name] = opened = mmap.mmap(handle, size)
+            self._maps[name] = mapped = mmap.mmap(handle, size)
         finally:
             os.close(handle)
-        opened.madvise(mmap.MADV_RANDOM)  # draws are
-        array = np.frombuffer(opened, np.uint8)
+        mapped.madvise(mmap.MADV_RANDOM)  # because draws are random
+        array = np.frombuffer(mapped, np.uint8)
         self._journal.watch(array, width)
         return array
 
     def read(self, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Settings and state of the last flush."""
-        settings, state = files.read(self.folder / STATE, kind, self.where)
+        """Return the settings and the state of the last flush."""
+        settings, state = file.read(self.folder / STATE, kind, self.where)
         self._flushes = state.pop("flushes")
         return settings, state
 
@@ -102,7 +100,7 @@ class MemMap:
         self._journal.begin(self._flushes, used)
 
     def before_write(self, first: int, count: int) -> None:
-        """Rows from `first` on are about to be overwritten: keep what a flush made permanent."""
+        """Save what a flush made permanent of the `count` rows from `first` on."""
         if os.getpid() != self._owner:
             raise RuntimeError(
                 f"{self.where}: the buffer{self.place} is written by process {self._owner}, of "
@@ -115,16 +113,16 @@ class MemMap:
     def flush(
         self, kind: str, settings: Mapping[str, Any], state: Mapping[str, Any], used: int
     ) -> None:
-        """Make all rows, and `state`, permanent; the first `used` rows hold something."""
+        """Make all rows and `state` permanent; only the first `used` rows hold something."""
         self.before_write(0, 0)
         self._synchronize()
         state = dict(state) | {"flushes": self._flushes + 1}
-        files.write(self.folder / STATE, kind, settings, state)
+        file.write(self.folder / STATE, kind, settings, state)
         self._flushes += 1
         self._journal.begin(self._flushes, used)
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock, so that other processes may write."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -139,20 +137,20 @@ class MemMap:
             self.close()
 
     def _synchronize(self) -> None:
-        for opened in self._maps.values():
-            opened.flush()
+        for mapped in self._maps.values():
+            mapped.flush()
 
 
 _OPEN: weakref.WeakSet[MemMap] = weakref.WeakSet()
 
 
-def _let_go() -> None:
-    """In a fork: the lock is the parent's alone, or it would outlive the parent."""
+def _close_in_fork() -> None:
+    """Release the locks in a forked child: they belong to the parent, and must end with it."""
     for storage in _OPEN:
         storage.close()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_in_fork)
 
 
 def _lock(where: str, path: Path) -> int:

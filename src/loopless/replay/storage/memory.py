@@ -1,50 +1,54 @@
-"""Where the rows of a buffer on the host lie: in memory, or in files (`memmap`).
+"""Where the transitions of a host buffer lie: in memory (here), or in files (`memmap`).
 
-A buffer asks for its arrays once, announces which rows it is about to overwrite, and, if it lies
-in files, says what state a flush makes permanent. Imports `memory` and `refusals`; `memmap` for
-buffers that ask for it, because it needs a Unix. Tests: `tests/replay/test_memmap.py`.
+A buffer asks a storage for its arrays once, announces which rows it is about to overwrite, and,
+if it lies in files, says what state a flush makes permanent. Before anything is allocated,
+`check_bytes_fit` compares the bytes with what is free.
 """
 
+import math
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from loopless import process
 from loopless.refusals import check_choice, refuse
-from loopless.replay.storage import size as memory
+from loopless.replay.fields import Field
 
-LINE = 64  # bytes in a cache line
+CACHE_LINE = 64  # bytes
 
 
 class Memory:
     """Arrays in memory, gone with the process."""
 
-    watched = False
+    in_files = False
     closed = False
     place = ""
 
     def free_bytes(self) -> int | None:
-        return memory.free_memory_bytes()
+        return process.free_memory_bytes()
 
     def allocate(self, name: str, rows: int, width: int) -> np.ndarray:
-        """`rows`·`width` bytes, all 0, beginning with a cache line."""
-        block = np.zeros(rows * width + LINE, np.uint8)
-        first = -block.ctypes.data % LINE
+        """Return `rows`·`width` bytes, all 0, that begin with a cache line."""
+        block = np.zeros(rows * width + CACHE_LINE, np.uint8)
+        first = -block.ctypes.data % CACHE_LINE
         return block[first : first + rows * width]
 
     def before_write(self, first: int, count: int) -> None:
-        """Rows from `first` on are about to be overwritten."""
+        """Be told that `count` rows from `first` on are about to be overwritten."""
 
     def flush(self, kind: str, settings, state, used: int) -> None:
         raise RuntimeError(
-            f'{kind}.flush: the buffer lies in memory. Use save(path), or storage="memmap".'
+            f'{kind}.flush: the buffer is in memory. Use save(path), or storage="memmap".'
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file is open."""
 
 
-def storage_of(where: str, storage, path) -> Any:
-    """What the arguments `storage` and `path` of a constructor stand for."""
+def choose_storage(where: str, storage, path) -> Any:
+    """Return the storage that the arguments `storage` and `path` of a constructor ask for."""
     if not isinstance(storage, str) and storage is not None:
         return storage  # of a buffer that is opened again
     problems = check_choice("storage", storage, ("memory", "memmap"))
@@ -57,6 +61,49 @@ def storage_of(where: str, storage, path) -> Any:
     refuse(where, problems)
     if storage == "memory":
         return Memory()
-    from loopless.replay.storage.memmap import MemMap
+    from loopless.replay.storage.memmap import MemMap  # needs a Unix
 
     return MemMap(where, path, new=True)
+
+
+def check_bytes_fit(
+    where: str,
+    extent: str,
+    rows: int,
+    fields: Mapping[str, Field],
+    library,
+    advice: str,
+    *,
+    storage: Any = None,
+) -> int:
+    """Return the bytes of `rows` rows of all `fields`; an error if not as many are free.
+
+    `extent` says the rows in the caller's terms, "1,000 steps × 8 envs". They go to `storage`, or
+    if it is left out to the memory of `library`. From a gigabyte up the bytes are printed, because
+    memory that is only taken when it is first written would otherwise run out hours later.
+    """
+    total, free = count_bytes(rows, fields, library), (storage or library).free_bytes()
+    if free is not None and total > free:
+        parts = {name: count_bytes(rows, {name: f}, library) for name, f in fields.items()}
+        largest = max(parts, key=lambda name: parts[name])
+        raise ValueError(
+            f"{where}: {extent} need {readable_bytes(total)}, of which {largest} "
+            f"{fields[largest]} takes {readable_bytes(parts[largest])}; {readable_bytes(free)} is "
+            f"free. {advice}"
+        )
+    if total >= 10**9:
+        print(f"{where}: {extent} take {readable_bytes(total)}.", file=sys.stderr)
+    return total
+
+
+def count_bytes(rows: int, fields: Mapping[str, Field], library) -> int:
+    """Return the bytes of `rows` rows of all `fields`."""
+    return rows * sum(
+        math.prod(field.shape) * library.dtype(field.dtype).itemsize for field in fields.values()
+    )
+
+
+def readable_bytes(count: int) -> str:
+    """Return 12_345_678 as "12.3 MB"."""
+    power = min(4, (len(str(count)) - 1) // 3)
+    return f"{count:,} bytes" if power == 0 else f"{count / 1000**power:,.1f} {'_kMGT'[power]}B"

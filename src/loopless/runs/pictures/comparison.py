@@ -23,7 +23,7 @@ from loopless.runs.failures import BadRun
 from loopless.runs.glossary import METRICS
 from loopless.runs.pictures import look, series
 from loopless.runs.pictures.plots import LABELS, Run
-from loopless.runs.pictures.statistics import LEVEL, bootstrap_band, iqm
+from loopless.runs.pictures.series import LEVEL, bootstrap_band, iqm
 
 # Settings by which runs of one experiment may differ: who they are, not what they do.
 IDENTITY = {"seed", "seeds", "run", "runs", "name"}

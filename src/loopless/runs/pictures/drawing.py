@@ -25,8 +25,8 @@ from typing import Any
 
 from loopless.files import atomic
 from loopless.process import cores
+from loopless.runs.metrics import Log
 from loopless.runs.pictures import plots
-from loopless.runs.pictures.follow import Log
 from loopless.runs.tensorboard import EventFiles
 
 REST = 4.0  # seconds without drawing for each second with it

@@ -55,7 +55,7 @@ def on_grid(snapshot: Snapshot, values: np.ndarray) -> np.ndarray:
     return laid
 
 
-def aligned(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray | None]:
+def align(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray | None]:
     """Of the first seed: learned vectors of unit length, and the true ones with their signs.
 
     Of an eigenspace of several dimensions any basis is as true as another: the one that comes
@@ -90,7 +90,7 @@ def side_by_side(run: Run) -> Figure | None:
     snapshot = _newest(run.folder)
     if snapshot is None or "walls" not in snapshot:
         return None
-    learned, truth = aligned(snapshot)
+    learned, truth = align(snapshot)
     count, vectors = learned.shape[1], np.stack([learned] if truth is None else [learned, truth])
     blocks = math.ceil(count / ACROSS)
     across = math.ceil(count / blocks)

@@ -1,27 +1,32 @@
-"""The eigenvectors of a grid as they form: an animated GIF from a run's snapshots.
+"""Moving pictures: an episode as GIF or MP4, and the eigenvectors of a grid as they form.
 
-Painted by gathers from a palette, not by matplotlib: sixty frames take as long as one figure.
-Imports NumPy, matplotlib for its colours and font, and Pillow, which matplotlib brings. Tests:
-`tests/runs/test_eigenvectors.py`.
+GIFs need Pillow, which matplotlib brings; MP4s need ffmpeg, as a command or from imageio-ffmpeg.
+The film of the eigenvectors is painted by gathers from a palette, not by matplotlib: sixty frames
+take as long as one figure.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from typing import TYPE_CHECKING
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
-from matplotlib import font_manager
-from PIL import Image, ImageColor, ImageDraw, ImageFont
 
-from loopless.runs.pictures import look, snapshots
-from loopless.runs.pictures.eigenvectors import ACROSS, SIGNED, WALL, Snapshot, aligned, on_grid
+from loopless.runs.failures import BadConfig, writing
+from loopless.runs.pictures import snapshots
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from loopless.runs.pictures.eigenvectors import Snapshot
     from loopless.runs.pictures.plots import Run
 
+KINDS = (".gif", ".mp4")
 WIDTH = 760  # pixels, about
 GAP, HEAD, LINE = 10, 34, 17  # between panels, of the title, of a caption
 FRAME_MS, LAST_MS = 90, 2500
@@ -29,14 +34,79 @@ SHADES = 253  # of the palette; the rest is for walls, paper and ink
 WALL_AT, PAPER_AT, INK_AT = SHADES, SHADES + 1, SHADES + 2
 
 
-def film(run: Run) -> bytes | None:
-    """A frame for each snapshot, all signs and scales those of the last; None if there is none."""
-    found = [one for one in snapshots.history(run.folder) if "walls" in one]
-    if len(found) < 2:
+def check(path: Path) -> None:
+    """Raise BadConfig if no episode can be recorded to `path`."""
+    problems = []
+    if path.suffix.lower() not in KINDS:
+        problems.append(f"{path} is neither a .gif nor an .mp4.")
+    if not path.parent.is_dir():
+        problems.append(f"there is no folder {path.parent}. Create it.")
+    if path.suffix.lower() == ".mp4" and _ffmpeg() is None:
+        problems.append(
+            "an MP4 needs ffmpeg: install it, or `pip install imageio-ffmpeg`; or record a .gif."
+        )
+    if problems:
+        raise BadConfig(problems)
+
+
+def write_episode(path: Path, frames: Sequence[np.ndarray], rate: float) -> None:
+    """Write frames [height, width, 3] of bytes, at `rate` frames a second."""
+    shapes = {np.shape(frame) for frame in frames}
+    if len(shapes) != 1 or [(len(shape), *shape[2:]) for shape in shapes] != [(3, 3)]:
+        shown = ", ".join(map(str, shapes)) or "none"
+        raise BadConfig([f"there are no frames [height, width, 3] to record; there is {shown}."])
+    frames = [np.ascontiguousarray(frame, np.uint8) for frame in frames]
+    with writing(str(path)):
+        if path.suffix.lower() == ".gif":
+            _gif(path, frames, rate)
+        else:
+            _mp4(path, frames, rate)
+
+
+def _gif(path: Path, frames: list[np.ndarray], rate: float) -> None:
+    from PIL import Image
+
+    images = [Image.fromarray(frame) for frame in frames]
+    images[0].save(
+        path, save_all=True, append_images=images[1:], duration=max(20, round(1000 / rate)), loop=0
+    )
+
+
+def _mp4(path: Path, frames: list[np.ndarray], rate: float) -> None:
+    height, width, _ = frames[0].shape
+    command = [
+        str(_ffmpeg()), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24",
+        "-s", f"{width}x{height}", "-r", f"{rate}", "-i", "-",
+        "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p", str(path),
+    ]  # fmt: skip
+    done = subprocess.run(command, input=b"".join(f.tobytes() for f in frames), capture_output=True)
+    if done.returncode:
+        raise BadConfig([f"ffmpeg could not write {path}: {done.stderr.decode().strip()}"])
+
+
+def _ffmpeg() -> str | None:
+    if found := shutil.which("ffmpeg"):
+        return found
+    try:
+        import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError:
         return None
-    last, _ = aligned(found[-1])
-    most = np.abs(last).max(0)
-    frames = [_frame(one, last, most) for one in found]
+    return imageio_ffmpeg.get_ffmpeg_exe()
+
+
+def film(run: Run) -> bytes | None:
+    """Draw a frame for each snapshot, with the signs and scales of the last one.
+
+    Returns the bytes of a GIF, or None if there are fewer than two snapshots of a grid.
+    """
+    from loopless.runs.pictures.eigenvectors import align
+
+    history = [snapshot for snapshot in snapshots.history(run.folder) if "walls" in snapshot]
+    if len(history) < 2:
+        return None
+    last, _ = align(history[-1])
+    scale = np.abs(last).max(0)
+    frames = [_frame(snapshot, last, scale) for snapshot in history]
     data = io.BytesIO()
     times = [FRAME_MS] * (len(frames) - 1) + [LAST_MS]
     frames[0].save(
@@ -45,9 +115,13 @@ def film(run: Run) -> bytes | None:
     return data.getvalue()
 
 
-def _frame(snapshot: Snapshot, last: np.ndarray, most: np.ndarray) -> Image.Image:
-    learned, _ = aligned(snapshot)
-    # A vector that has not found its place yet has no sign of its own: the one nearer to the end.
+def _frame(snapshot: Snapshot, last: np.ndarray, scale: np.ndarray) -> Image:
+    from PIL import Image, ImageDraw
+
+    from loopless.runs.pictures.eigenvectors import ACROSS, align, on_grid
+
+    learned, _ = align(snapshot)
+    # A vector that is still far from its place has no sign of its own: take the last one's.
     learned = learned * np.where((learned * last).sum(0) < 0, -1, 1)
     count = learned.shape[1]
     blocks = math.ceil(count / ACROSS)
@@ -61,7 +135,7 @@ def _frame(snapshot: Snapshot, last: np.ndarray, most: np.ndarray) -> Image.Imag
         row, column = divmod(at, across)
         y, x = HEAD + row * tall, GAP + column * wide
         captions.append(((x, y), _caption(snapshot, at)))
-        panel = _indices(on_grid(snapshot, learned[:, at] / most[at]))
+        panel = _indices(on_grid(snapshot, learned[:, at] / scale[at]))
         panel = panel.repeat(side, 0).repeat(side, 1)
         canvas[y + LINE : y + LINE + len(panel), x : x + panel.shape[1]] = panel
     image = Image.fromarray(canvas)
@@ -85,16 +159,25 @@ def _caption(snapshot: Snapshot, at: int) -> str:
 
 
 def _indices(values: np.ndarray) -> np.ndarray:
-    """Places in the palette of values in [−1, 1]; NaN is wall."""
+    """Return the palette's indices of values in [−1, 1]; NaN is a wall."""
     shade = np.clip(np.rint((np.nan_to_num(values) + 1) / 2 * (SHADES - 1)), 0, SHADES - 1)
     return np.where(np.isnan(values), WALL_AT, shade).astype(np.uint8)
 
 
 def _palette() -> bytes:
+    import matplotlib
+    from PIL import ImageColor
+
+    from loopless.runs.pictures.eigenvectors import SIGNED, WALL
+    from loopless.runs.pictures.look import INK
+
     shades = matplotlib.colormaps[SIGNED](np.linspace(0, 1, SHADES), bytes=True)[:, :3]
-    rest = [ImageColor.getrgb(colour) for colour in (WALL, "#FFFFFF", look.INK)]
+    rest = [ImageColor.getrgb(colour) for colour in (WALL, "#FFFFFF", INK)]
     return shades.tobytes() + bytes(np.array(rest, np.uint8))
 
 
-def _font(size: int) -> ImageFont.FreeTypeFont:
+def _font(size: int) -> Any:
+    from matplotlib import font_manager
+    from PIL import ImageFont
+
     return ImageFont.truetype(font_manager.findfont("DejaVu Sans"), size)

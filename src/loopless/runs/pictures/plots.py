@@ -24,10 +24,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from loopless.runs.glossary import METRICS
+from loopless.runs.metrics import Log
 from loopless.runs.pictures import eigenvectors, look, series
 from loopless.runs.pictures import film as eigenvector_film
-from loopless.runs.pictures.follow import Log
-from loopless.runs.pictures.statistics import LEVEL
+from loopless.runs.pictures.series import LEVEL
 
 LOGARITHMIC = {"loss", "td_error", "value_loss", "gradient_norm", "learning_rate"}
 FROM_ZERO = {"speed", "exploration", "length", "approximate_kl", "clip_fraction"}

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loopless.runs.pictures.statistics import bootstrap_band, iqm
-
 MOST_POINTS = 600
 GRID_POINTS = 200
+RESAMPLES = 2000
+LEVEL = 0.95
+BLOCK = 2_000_000  # resampled numbers that are held at once
 
 
 class Curve(NamedTuple):
@@ -116,3 +117,48 @@ def align(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, 
     points = 1 if first == last else min(GRID_POINTS, max(len(steps) for steps, _ in curves))
     grid = np.linspace(first, last, points)
     return grid, np.stack([np.interp(grid, steps, values) for steps, values in curves])
+
+
+def iqm(values: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Mean of the middle half: a quarter of the values, rounded down, is cut at each end.
+
+    So one to three values give their mean, and four or five lose their best and their worst.
+    """
+    ordered = np.sort(np.asarray(values, np.float64), axis)
+    count = ordered.shape[axis]
+    if count == 0:
+        raise ValueError("iqm: there are no values. Pass at least one.")
+    cut = count // 4
+    middle = np.arange(cut, count - cut)
+    return np.take(ordered, middle, axis).mean(axis)
+
+
+def bootstrap_band(
+    strata: Sequence[np.ndarray],
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The percentile bootstrap of `iqm`: its lower and upper bound at every point.
+
+    Each stratum is [runs, points]: the runs of one task. Runs are drawn with replacement inside
+    their stratum, whole curves at once, then pooled. The same input gives the same band.
+    """
+    strata = [np.asarray(stratum, np.float64) for stratum in strata]
+    if not strata or any(stratum.ndim != 2 or not len(stratum) for stratum in strata):
+        shapes = [stratum.shape for stratum in strata]
+        raise ValueError(
+            f"bootstrap_band: strata have shapes {shapes}; each is [runs, points], with a run."
+        )
+    generator = np.random.default_rng(seed)
+    draws = [generator.integers(len(stratum), size=(resamples, len(stratum))) for stratum in strata]
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    points = strata[0].shape[1]
+    across = max(1, BLOCK // (resamples * sum(map(len, strata))))
+    low, high = np.empty(points), np.empty(points)
+    for first in range(0, points, across):  # blocks, so that memory does not grow with the points
+        block = slice(first, first + across)
+        drawn = [stratum[draw, block] for stratum, draw in zip(strata, draws, strict=True)]
+        low[block], high[block] = np.quantile(iqm(np.concatenate(drawn, 1), 1), tails, axis=0)
+    return low, high

@@ -20,7 +20,7 @@ from loopless.envs.grids.collect import collect
 from loopless.envs.grids.laplacian import Eigenpairs, Pairs, eigenpairs, episode_pairs
 from loopless.envs.grids.world import GridWorld, make_grid
 from loopless.replay.device import EpisodicBuffer, EpisodicState
-from loopless.replay.device.gaps import gaps
+from loopless.replay.device.episodes import draw_gaps
 from loopless.replay.device.layout import take
 from loopless.replay.device.words import below, fraction
 from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
@@ -157,7 +157,7 @@ class Sampler:
     def pairs(self, data: Data, words: jax.Array) -> tuple[jax.Array, jax.Array]:
         """A state, and one a truncated geometric gap later; words [2, 3, n]."""
         starts, room = self.locate(data, words)
-        gap = gaps(words[:, 2], room, self.discount, self.max_gap)
+        gap = draw_gaps(words[:, 2], room, self.discount, self.max_gap)
         return self._states(data, starts), self._states(data, starts + gap)
 
     def starts(self, data: Data, words: jax.Array) -> jax.Array:
@@ -204,7 +204,7 @@ def _law(source: Source, buffer: EpisodicReplayBuffer, weights: np.ndarray | Non
 
 def _aliases(buffer: EpisodicReplayBuffer, weights: np.ndarray) -> tuple[jax.Array, jax.Array]:
     """A table by which all starts are drawn in proportion to `weights` [steps]."""
-    from loopless.compiled.aliases import balance
+    from loopless.compiled.tree import balance
 
     starts = buffer.starts
     pairs = np.ascontiguousarray(buffer._store.pairs[:starts])

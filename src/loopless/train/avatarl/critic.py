@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from loopless.nets.gpt.model import GPT
 from loopless.nets.gpt.weights import gpt2_form, read_gpt2
-from loopless.runs import exporting
-from loopless.runs.checkpoint import Checkpoints
+from loopless.runs.checkpoint import Checkpoints, export_weights
 from loopless.runs.failures import BadConfig
 from loopless.runs.folder import RunFolder
 from loopless.text.dataset import Dataset
@@ -59,7 +58,7 @@ def load(config: AvataRL) -> Critic:
 
 def keep(critic: Critic, folder: Path) -> None:
     """Put the critic into its student's folder."""
-    exporting.write(folder / KEPT, *gpt2_form(critic.model))
+    export_weights(folder / KEPT, *gpt2_form(critic.model))
 
 
 def kept(config: AvataRL, folder: Path) -> Critic | None:

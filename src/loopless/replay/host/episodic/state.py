@@ -1,8 +1,7 @@
-"""An episodic store as a saved state, and back: checked as a whole, then taken over.
+"""The state of the episodic buffer as a dict, and back: checked as a whole, then taken over.
 
-Rows are saved oldest first, without what lies unused between them. Imports `episodic_store`,
-`episodic_weights`, `refusals`, `row_queue`, `saved`, `segments` and `stores`. Tests:
-`tests/replay/test_episodic_saved.py`.
+Rows are saved oldest first, without what lies unused between them. What a state is made of is in
+`storage.file`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,103 +10,93 @@ from typing import Any
 import numpy as np
 
 from loopless.refusals import refuse
-from loopless.replay.host.episodic.queue import RowQueue
-from loopless.replay.host.episodic.segments import sums_over_rows
-from loopless.replay.host.episodic.store import EpisodicStore
-from loopless.replay.host.episodic.weights import weight_problems
-from loopless.replay.host.rollout.stores import NumPyStore
-from loopless.replay.storage.saved import UNCHANGED, read_fields, read_numbers
+from loopless.replay.casts import NUMPY
+from loopless.replay.host.episodic.arena import Arena, RowQueue
+from loopless.replay.host.episodic.episodes import check_weights, sum_over_rows
+from loopless.replay.storage.file import UNCHANGED, read_fields, read_numbers
 
 
-def state_of(store: EpisodicStore) -> dict[str, Any]:
-    """All rows, and the numbers beside them; weights that are not used are empty."""
-    rows = {f"data/{name}": store.in_order(view) for name, view in store.rows.views.items()}
-    return rows | numbers_of(store)
-
-
-def numbers_of(store: EpisodicStore) -> dict[str, Any]:
-    """All that is saved beside the rows."""
-    queue, steps = store.queue, store.steps
+def numbers_of(arena: Arena) -> dict[str, Any]:
+    """Return all that is saved beside the data; weights that are not used are empty."""
+    queue = arena.queue
     return {
-        "capacity": store.capacity,
+        "capacity": arena.capacity,
         "first": int(queue.offsets[0]) if queue.rows else 0,
         "lengths": queue.lengths,
-        "horizons": store.horizons(),
-        "row_weights": queue.weights[: queue.rows * store.rows_weighted].copy(),
-        "step_weights": store.in_order(steps.weights) if steps.used else steps.weights.copy(),
-        "random": store.random.copy(),
+        "horizons": arena.horizons(),
+        "row_weights": queue.weights[: queue.rows * arena.rows_weighted].copy(),
+        "step_weights": arena.in_order(arena.step_weights)
+        if arena.steps_weighted
+        else arena.step_weights.copy(),
+        "random": arena.random.copy(),
     }
 
 
-def restore(
-    store: EpisodicStore, where: str, state: Mapping[str, Any], same: Mapping[str, int]
-) -> None:
-    """Take over a saved state, `same` being what else must be equal; or change nothing."""
-    read = _read(store, where, state, same, store.fields)
-    steps = (int(read["lengths"].sum()),)
-    arrays = read_fields(where, state, store.fields, steps, NumPyStore())
-    store.rows.announce(0, store.capacity)
-    _take_over(store, read, arrays)
+def restore(arena: Arena, where: str, state: Mapping[str, Any], same: Mapping[str, int]) -> None:
+    """Take over a saved state, in which `same` must be equal; or change nothing."""
+    numbers = _read_numbers(arena, where, state, same, arena.fields)
+    steps = (int(numbers["lengths"].sum()),)
+    arrays = read_fields(where, state, arena.fields, steps, NUMPY)
+    arena.rows.announce(0, arena.capacity)
+    _take_over(arena, numbers, arrays)
 
 
-def reopen(
-    store: EpisodicStore, where: str, state: Mapping[str, Any], same: Mapping[str, int]
-) -> None:
-    """Take over what `numbers_of` a store of these rows gave."""
-    _take_over(store, _read(store, where, state, same, ()), None)
+def reopen(arena: Arena, where: str, state: Mapping[str, Any], same: Mapping[str, int]) -> None:
+    """Take over what `numbers_of` returned for an arena whose data are in place."""
+    _take_over(arena, _read_numbers(arena, where, state, same, ()), None)
 
 
-def _take_over(store: EpisodicStore, read: Mapping[str, Any], arrays: Any) -> None:
-    """List rows, and write them unless there are no `arrays`: then they are where they belong."""
-    lengths, first = read["lengths"], read["first"]
-    if len(read["step_weights"]):
-        store.hold_step_weights()
+def _take_over(arena: Arena, numbers: Mapping[str, Any], arrays: Any) -> None:
+    """List the rows; write them first unless `arrays` is None, when they are in place."""
+    lengths, first = numbers["lengths"], numbers["first"]
+    if len(numbers["step_weights"]):
+        arena.allocate_step_weights()
     else:
-        store.weigh_steps(None)
-    store.queue = RowQueue(store.capacity)
-    rows_before = int(np.searchsorted(first + np.cumsum(lengths), store.capacity, side="right"))
+        arena.weigh_steps(None)
+    arena.queue = RowQueue(arena.capacity)
+    rows_before = int(np.searchsorted(first + np.cumsum(lengths), arena.capacity, side="right"))
     steps_before = int(lengths[:rows_before].sum())
     for begin, rows, part in (
         (first, slice(rows_before), slice(steps_before)),
-        (store.capacity, slice(rows_before, None), slice(steps_before, None)),
+        (arena.capacity, slice(rows_before, None), slice(steps_before, None)),
     ):
         if len(lengths[rows]):
-            ahead = read["horizons"][part]
+            ahead = numbers["horizons"][part]
             if arrays is not None:
                 data = {name: array[part] for name, array in arrays.items()}
-                store.rows.write(begin % store.capacity, len(ahead), data)
-            store.enter(begin, lengths[rows], ahead, sums_over_rows(ahead > 0, lengths[rows]))
-    store.weigh_rows(read["row_weights"] if len(read["row_weights"]) else None)
-    if store.steps.used:
-        store.weigh_steps(read["step_weights"])
-    store.random = read["random"]
+                arena.rows.write(begin % arena.capacity, len(ahead), data)
+            arena.enter(begin, lengths[rows], ahead, sum_over_rows(ahead > 0, lengths[rows]))
+    arena.weigh_rows(numbers["row_weights"] if len(numbers["row_weights"]) else None)
+    if arena.steps_weighted:
+        arena.weigh_steps(numbers["step_weights"])
+    arena.random = numbers["random"]
 
 
-def _read(
-    store: EpisodicStore, where: str, state, same: Mapping[str, int], fields: Iterable[str]
+def _read_numbers(
+    arena: Arena, where: str, state, same: Mapping[str, int], fields: Iterable[str]
 ) -> dict[str, Any]:
-    """The numbers of a state that has these `fields`, too, if they make sense."""
+    """Return the numbers of a state that also has these `fields`, if they make sense."""
     lengths = np.asarray(state.get("lengths", ()))
     if lengths.ndim != 1 or lengths.dtype != np.int64:
         lengths = np.zeros(0, np.int64)
     steps = max(0, int(lengths.sum()))
-    own = numbers_of(store) | {
+    current = numbers_of(arena) | {
         "lengths": lengths,
         "horizons": np.zeros(steps, np.int32),
         "row_weights": np.zeros(len(lengths) if np.size(state.get("row_weights", ())) else 0),
         "step_weights": np.zeros(steps if np.size(state.get("step_weights", ())) else 0),
         **same,
     }
-    most = {"lengths": store.capacity, "horizons": store.capacity}
-    read = read_numbers(where, state, own, fields, same=("capacity", *same), most=most)
-    if not _rows_fit(store.capacity, read["first"], lengths, read["horizons"]):
+    most = {"lengths": arena.capacity, "horizons": arena.capacity}
+    numbers = read_numbers(where, state, current, fields, same=("capacity", *same), most=most)
+    if not _rows_fit(arena.capacity, numbers["first"], lengths, numbers["horizons"]):
         refuse(where, ["the rows of the state do not fit together"], note=UNCHANGED)
-    refuse(where, _weight_problems(store, read), note=UNCHANGED)
-    return read
+    refuse(where, _weight_problems(arena, numbers), note=UNCHANGED)
+    return numbers
 
 
 def _rows_fit(capacity: int, first: int, lengths: np.ndarray, ahead: np.ndarray) -> bool:
-    """Whether rows lie in the storage without overlap, and horizons end within their rows."""
+    """Return whether rows lie in the storage without overlap, and horizons end in their rows."""
     if len(lengths) == 0:
         return first == 0
     ends = first + np.cumsum(lengths)
@@ -122,18 +111,18 @@ def _rows_fit(capacity: int, first: int, lengths: np.ndarray, ahead: np.ndarray)
         and (later == 0 or later <= first)
         and not ahead[last].any()
         and ((ahead == 0) | (ahead == follows))[inner].all()
-        and sums_over_rows(ahead > 0, lengths).all()
+        and sum_over_rows(ahead > 0, lengths).all()
     )
 
 
-def _weight_problems(store: EpisodicStore, read: Mapping[str, Any]) -> list[str]:
-    lengths, ahead = read["lengths"], read["horizons"]
-    of_rows, of_steps = read["row_weights"], read["step_weights"]
-    given = np.append(of_rows, of_steps)
-    if not ((given >= 0) & (given < np.inf)).all():
-        return ["weights are finite numbers from 0 up"]
-    if not of_rows.size and not of_steps.size:
+def _weight_problems(arena: Arena, numbers: Mapping[str, Any]) -> list[str]:
+    lengths, ahead = numbers["lengths"], numbers["horizons"]
+    of_rows, of_steps = numbers["row_weights"], numbers["step_weights"]
+    weights = np.append(of_rows, of_steps)
+    if not ((weights >= 0) & (weights < np.inf)).all():
+        return ["weights must be finite and at least 0"]
+    if not weights.size:
         return []
-    of_starts = sums_over_rows((ahead > 0) * (of_steps if of_steps.size else 1.0), lengths)
-    weights = of_rows if of_rows.size else np.ones(len(lengths))
-    return weight_problems(weights, of_starts, store.by_row)
+    of_starts = sum_over_rows((ahead > 0) * (of_steps if of_steps.size else 1.0), lengths)
+    row_weights = of_rows if of_rows.size else np.ones(len(lengths))
+    return check_weights(row_weights, of_starts, arena.by_row)

@@ -1,8 +1,6 @@
 """The rollout buffer: what on-policy methods collect, estimate on, and train from once.
 
-Here stands what a caller sees. Below it, `columns` knows where rows are, `ends` what their ends
-mean, `estimates` what they are worth; it may import all but other buffers. Tests:
-`tests/replay/test_rollout_*.py`; its loop twin is `tests/replay/lists_of_rows.py`.
+This is what a caller sees. Its loop twin is `tests/support/rollouts.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,22 +11,25 @@ import numpy as np
 from loopless.kernels.normalize import normalize
 from loopless.kernels.rollouts import AUTORESETS
 from loopless.refusals import check_choice, check_count, check_names, refuse
-from loopless.replay.fields import Field, flatten
-from loopless.replay.host.rollout.batches import Shuffler, batch_bounds
-from loopless.replay.host.rollout.columns import Columns
-from loopless.replay.host.rollout.ends import Ends
-from loopless.replay.host.rollout.estimates import estimate
-from loopless.replay.host.rollout.fields import ESTIMATES, STEP, rollout_fields
-from loopless.replay.host.rollout.stores import STORES
-from loopless.replay.storage.saved import read_fields, read_numbers
-from loopless.replay.storage.size import readable_bytes
+from loopless.replay.casts import LIBRARIES
+from loopless.replay.fields import Field, flatten, parse_field, parse_fields
+from loopless.replay.host.rollout.columns import Columns, Shuffler, batch_bounds
+from loopless.replay.host.rollout.estimates import Ends, estimate
+from loopless.replay.storage.file import read_fields, read_numbers
+from loopless.replay.storage.memory import readable_bytes
+
+STEP = ("rewards", "values", "terminated", "truncated")  # what every step brings beside the fields
+ESTIMATES = ("advantages", "returns")
+SAME_STEP = ("final_values", "bootstrapped")  # a successor's value, and whether it is known
+RESERVED = {*STEP, *ESTIMATES, *SAME_STEP, "valid", "env", "envs"}
+FLOATS = ("bfloat16", "float16", "float32", "float64")
 
 
 class RolloutBuffer:
     """`steps` × `envs` transitions in arrays [steps, envs, ...], allocated once.
 
-    `fields` names the caller's own data: {"obs": ((4,), np.float32), "actions": ((), "int64")};
-    dicts may nest, and dtypes are NumPy's, PyTorch's or strings. Beside them the buffer owns
+    `fields` declares the caller's own data: {"obs": ((4,), np.float32), "actions": ((), "int64")};
+    dicts may nest, and dtypes are NumPy's, PyTorch's or strings. Beside them the buffer stores
     rewards, values (`float_dtype`), terminated and truncated (bool), and what `finish` computes:
 
         buffer.add(obs=..., actions=..., rewards=..., values=..., terminated=..., truncated=...)
@@ -38,8 +39,8 @@ class RolloutBuffer:
         for batch in buffer.minibatches(256, epochs=4): ...
         buffer.clear()
 
-    Each env has its own cursor, so columns may differ in length. Whatever is handed out holds 0,
-    and false in `valid`, where nothing was added since `clear`. `buffer["obs"]` is a view: copy
+    Each env has its own cursor, so columns may differ in length. What is returned holds 0, and
+    false in `valid`, where nothing was added since `clear`. `buffer["obs"]` is a view: copy
     what must outlive the next `add` or `clear`. Adding never waits for the device.
 
     autoreset="next_step" is for vector environments that spend a step on the reset, as those of
@@ -63,14 +64,17 @@ class RolloutBuffer:
         seed: int = 0,
     ) -> None:
         problems = check_count("steps", steps, 1) + check_count("envs", envs, 1)
-        problems += check_count("seed", seed, 0) + check_choice("library", library, tuple(STORES))
+        problems += check_count("seed", seed, 0)
+        problems += check_choice("library", library, tuple(LIBRARIES))
         problems += check_choice("autoreset", autoreset, AUTORESETS)
         refuse("RolloutBuffer", problems)
-        self._store = STORES[library](device)
+        self._library = LIBRARIES[library](device)
         same_step = autoreset == "same_step"
-        given, own = rollout_fields("RolloutBuffer", fields, float_dtype, self._store, same_step)
-        self._columns = Columns("RolloutBuffer", int(steps), int(envs), given | own, self._store)
-        self._given, self._added = tuple(given), (*given, *STEP)
+        declared, own = _read_fields(fields, float_dtype, self._library, same_step)
+        self._columns = Columns(
+            "RolloutBuffer", int(steps), int(envs), declared | own, self._library
+        )
+        self._declared, self._added = tuple(declared), (*declared, *STEP)
         self._ends = Ends(self._columns, same_step)
         self._shuffler = Shuffler(int(seed))
         self._finished = False
@@ -88,7 +92,7 @@ class RolloutBuffer:
     @property
     def valid(self) -> Any:
         """Which of the filled rows are steps, [longest column, envs]: no padding, no reset row."""
-        return self._ends.valid(self._columns.rows)
+        return self._ends.valid(self._columns.longest)
 
     @property
     def advantages(self) -> Any:
@@ -104,7 +108,7 @@ class RolloutBuffer:
         return int(self._columns.lengths.sum() if self._ends.same_step else self.valid.sum())
 
     def __getitem__(self, name: str) -> Any:
-        """A view of the filled part, [longest column, envs, ...]; a nested field is a dict."""
+        """Return a view of the filled part, [longest column, envs, ...], or a dict of views."""
         if name in ESTIMATES and not self._finished:
             raise RuntimeError(
                 f"RolloutBuffer: {name} are not known yet, or out of date. Call finish() after "
@@ -113,9 +117,9 @@ class RolloutBuffer:
         return self.valid if name == "valid" else self._columns.view(name)
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name} {self._columns.fields[name]}" for name in self._given)
+        fields = ", ".join(f"{name} {self._columns.fields[name]}" for name in self._declared)
         return (
-            f"RolloutBuffer({self._columns.extent}, {self._store.place}, "
+            f"RolloutBuffer({self._columns.extent}, {self._library.place}, "
             f"{readable_bytes(self.nbytes)}: {fields or 'no fields'}; {len(self):,} rows)"
         )
 
@@ -132,31 +136,31 @@ class RolloutBuffer:
         chosen, leading = self._columns.choose(where, env, envs)
         step = flatten(where, step)
         problems = check_names(step, self._added)
-        given = {name: step[name] for name in self._added if name in step}
+        values = {name: step[name] for name in self._added if name in step}
         if final_values is not None and self._ends.same_step:
-            given["final_values"] = final_values
+            values["final_values"] = final_values
         elif final_values is not None:
-            problems.append("final_values has no place with next-step autoreset (leave it out)")
-        arrays = self._columns.convert(where, given, leading, problems, "Nothing was added.")
+            problems.append("final_values is not used with next-step autoreset (leave it out)")
+        arrays = self._columns.convert(where, values, leading, problems, "Nothing was added.")
         if self._ends.same_step:
             arrays = {"final_values": 0, "bootstrapped": final_values is not None} | arrays
         self._columns.append(where, chosen, arrays)
         self._changed()
 
     def pending(self) -> tuple[Any, Any]:
-        """(step indices, env indices) of the truncated rows that wait for their successor's value.
+        """Return (step indices, env indices) of truncated rows that wait for a successor's value.
 
         In order of step, then env. Terminated rows need none.
         """
         steps, envs = self._ends.pending()
-        return self._store.array(steps), self._store.array(envs)
+        return self._library.array(steps), self._library.array(envs)
 
     def bootstrap(self, values) -> None:
         """Fill in the values [k] of the successors of the k `pending` rows, in that order."""
         steps, envs = self._ends.pending()
         note = f"{len(steps)} rows are pending; nothing was filled in."
-        given = {"values": values}
-        arrays = self._columns.convert("RolloutBuffer.bootstrap", given, (len(steps),), note=note)
+        where, shape = "RolloutBuffer.bootstrap", (len(steps),)
+        arrays = self._columns.convert(where, {"values": values}, shape, note=note)
         if len(steps):
             cells = self._columns.cells(steps, envs)
             self._columns.data["final_values"][cells] = arrays["values"]
@@ -164,9 +168,9 @@ class RolloutBuffer:
             self._changed()
 
     def end_with_penalty(self, env: int, penalty: float) -> int:
-        """Make `env`'s last row a true terminal with reward `penalty`, its episode forfeited.
+        """Make `env`'s last row a true terminal with reward `penalty`, and forfeit its episode.
 
-        The earlier rewards of that episode in this rollout become 0; how many is returned. With
+        The earlier rewards of that episode in this rollout become 0; their number is returned. With
         next-step autoreset the row that follows counts as the reset row, as after any end.
         """
         where, data = "RolloutBuffer.end_with_penalty", self._columns.data
@@ -181,7 +185,7 @@ class RolloutBuffer:
         return earlier
 
     def clear(self, env: int | None = None, *, after_reset: bool = False) -> None:
-        """Forget the rows of all envs, or of one; nothing of them is handed out again.
+        """Forget the rows of all envs, or of one; nothing of them is returned again.
 
         With next-step autoreset, `after_reset` says that the environments were reset by hand, so
         that the next row is a step even if the last one was an end.
@@ -205,15 +209,15 @@ class RolloutBuffer:
         The value of a row's successor is the next row's, or what `bootstrap` filled in where
         truncated, or `last_values[env]` at the last row of a column that has not ended;
         terminated rows have none. `last_values` [envs] is read for those columns only, and may
-        be left out where there are none. Advantages are normalised over the valid rows.
+        be left out where there are none. Advantages are normalized over the valid rows.
         """
         advantages, returns = estimate(
             "RolloutBuffer.finish", self._ends, last_values, gamma=gamma, lambda_=lambda_
         )
         if normalize_advantages:
             advantages = normalize(advantages, self.valid, min_std=min_std)
-        self._columns.data["advantages"][: self._columns.rows] = advantages
-        self._columns.data["returns"][: self._columns.rows] = returns
+        self._columns.data["advantages"][: self._columns.longest] = advantages
+        self._columns.data["returns"][: self._columns.longest] = returns
         self._changed(finished=True)
 
     def minibatches(
@@ -225,13 +229,13 @@ class RolloutBuffer:
         shuffle: bool = True,
         drop_last: bool = False,
     ) -> Iterator[dict[str, Any]]:
-        """Dicts of arrays [n, ...] with the fields of valid rows, each row once an epoch.
+        """Yield dicts of arrays [n, ...] with the fields of valid rows, each row once an epoch.
 
         In batches of `batch_size`, or in `count` batches as equal as can be, or all in one.
         `drop_last` makes all batches equal and leaves the remainder out. After `finish` they hold
         advantages and returns too.
         """
-        rows = np.flatnonzero(self._store.host(self.valid))
+        rows = np.flatnonzero(self._library.host(self.valid))
         bounds = batch_bounds("RolloutBuffer.minibatches", len(rows), batch_size, count, drop_last)
         batches = self._shuffler.batches(rows, bounds, epochs, shuffle)
         flat = {name: data.reshape(-1, *data.shape[2:]) for name, data in self._training().items()}
@@ -245,22 +249,22 @@ class RolloutBuffer:
         shuffle: bool = True,
         drop_last: bool = False,
     ) -> Iterator[dict[str, Any]]:
-        """Dicts of whole columns [steps, n, ...] with their `valid` mask, for recurrent policies.
+        """Yield dicts of whole columns [steps, n, ...] and their `valid` mask, for recurrent nets.
 
         Each column with a valid row comes once an epoch, all in one batch unless `envs_per_batch`
         is given. A stored hidden state is the initial one at row 0.
         """
         valid = self._ends.valid(self._columns.steps)
-        envs = np.flatnonzero(self._store.host(valid).any(0))
+        envs = np.flatnonzero(self._library.host(valid).any(0))
         bounds = batch_bounds("RolloutBuffer.sequences", len(envs), envs_per_batch, None, drop_last)
         batches = self._shuffler.batches(envs, bounds, epochs, shuffle)
         data = self._training() | {"valid": valid}
         return self._columns.gather(data, 1, batches, self._columns.changes)
 
     def state(self) -> dict[str, Any]:
-        """Copies of all that `restore` needs to go on as if nothing had happened: arrays, ints."""
+        """Return copies of all that `restore` needs to go on from here: arrays and ints."""
         names = self._saved(self._finished)
-        rows = {f"data/{name}": self._store.copy(self._columns.view(name)) for name in names}
+        rows = {f"data/{name}": self._library.copy(self._columns.view(name)) for name in names}
         return rows | self._numbers()
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -268,21 +272,22 @@ class RolloutBuffer:
         where, columns = "RolloutBuffer.restore", self._columns
         fields = self._saved(bool(state.get("finished")))
         same, most = ("steps", "envs"), {"lengths": columns.steps}
-        read = read_numbers(where, state, self._numbers(), fields, same=same, most=most)
-        leading = int(read["lengths"].max()), columns.envs
-        columns.replace(read["lengths"], read_fields(where, state, fields, leading, self._store))
-        self._ends.previous = self._store.array(read["previous_end"])
-        self._shuffler.seed, self._shuffler.draws = read["seed"], read["draws"]
-        self._changed(finished=bool(read["finished"]))
+        numbers = read_numbers(where, state, self._numbers(), fields, same=same, most=most)
+        leading = int(numbers["lengths"].max()), columns.envs
+        arrays = read_fields(where, state, fields, leading, self._library)
+        columns.replace(numbers["lengths"], arrays)
+        self._ends.previous = self._library.array(numbers["previous_end"])
+        self._shuffler.seed, self._shuffler.draws = numbers["seed"], numbers["draws"]
+        self._changed(finished=bool(numbers["finished"]))
 
     def _numbers(self) -> dict[str, Any]:
-        """All that is saved beside the rows."""
+        """Return all that is saved beside the rows."""
         return {
             "steps": self._columns.steps,
             "envs": self._columns.envs,
             "finished": int(self._finished),
             "lengths": self.lengths,
-            "previous_end": self._store.host(self._store.copy(self._ends.previous)),
+            "previous_end": self._library.host(self._library.copy(self._ends.previous)),
             "seed": self._shuffler.seed,
             "draws": self._shuffler.draws,
         }
@@ -298,3 +303,21 @@ class RolloutBuffer:
     def _saved(self, finished: bool) -> dict[str, Field]:
         fields = self._columns.fields
         return {name: fields[name] for name in fields if finished or name not in ESTIMATES}
+
+
+def _read_fields(
+    fields, float_dtype, library, same_step: bool
+) -> tuple[dict[str, Field], dict[str, Field]]:
+    """Return the caller's fields and the buffer's own; one error for all that is wrong."""
+    declared, problems = parse_fields("RolloutBuffer", fields, library, RESERVED)
+    try:
+        number = parse_field(((), float_dtype), library).dtype
+    except TypeError:
+        number = ""
+    if number not in FLOATS:
+        problems.append(f"float_dtype={float_dtype!r} is not a floating dtype of {library.name}")
+    refuse("RolloutBuffer", problems)
+    own = dict.fromkeys((*STEP, *ESTIMATES, *SAME_STEP), Field((), number, "number"))
+    own |= dict.fromkeys(("terminated", "truncated", "bootstrapped"), Field((), "bool", "flag"))
+    unused = () if same_step else SAME_STEP
+    return declared, {name: field for name, field in own.items() if name not in unused}

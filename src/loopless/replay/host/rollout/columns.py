@@ -1,11 +1,11 @@
-"""Arrays [steps, envs, ...] with one cursor for each env: columns that may differ in length.
+"""Arrays [steps, envs, ...] with one cursor for each env, and the batches that are cut from them.
 
-They know where rows are, not what rows mean: `rollout` and `ends` do. Imports `casts`, `fields`,
-`memory` and `refusals`. Tests: `tests/replay/test_rollout_views.py`, and against lists of rows
-`tests/replay/test_rollout_model.py`.
+Columns may differ in length. They know where steps are stored, not what they mean: `estimates`
+does.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,40 +13,40 @@ import numpy as np
 from loopless.refusals import list_first
 from loopless.replay.casts import convert_all
 from loopless.replay.fields import Field, unflatten
-from loopless.replay.storage import size as memory
+from loopless.replay.storage.memory import check_bytes_fit
 
 
 class Columns:
-    """The arrays of all `fields`, allocated together. `owner` is whom errors speak of."""
+    """The arrays of all `fields`, allocated together. `owner` is the class that errors name."""
 
     def __init__(
-        self, owner: str, steps: int, envs: int, fields: Mapping[str, Field], store
+        self, owner: str, steps: int, envs: int, fields: Mapping[str, Field], library
     ) -> None:
         self.owner, self.steps, self.envs = owner, steps, envs
-        self.fields, self.store = fields, store
+        self.fields, self.library = fields, library
         self.extent = f"{steps:,} steps × {envs:,} envs"
         advice = "Use fewer steps or envs, or smaller dtypes."
-        self.nbytes = memory.bytes_that_fit(owner, self.extent, steps * envs, fields, store, advice)
+        self.nbytes = check_bytes_fit(owner, self.extent, steps * envs, fields, library, advice)
         self.data = {
-            name: store.zeros((steps, envs, *field.shape), field.dtype)
+            name: library.zeros((steps, envs, *field.shape), field.dtype)
             for name, field in fields.items()
         }
         self.lengths = np.zeros(envs, np.int64)
-        self.stale = np.zeros(envs, np.int64)  # rows below it may hold an earlier rollout's data
+        self.stale = np.zeros(envs, np.int64)  # up to there an earlier rollout may have left data
         self.changes = 0
 
     @property
-    def rows(self) -> int:
+    def longest(self) -> int:
         """The length of the longest column."""
         return int(self.lengths.max())
 
     def view(self, name: str) -> Any:
-        """A field as far as any env has rows, 0 below the cursors; a nested one is a dict."""
+        """Return a field as far as any column goes, 0 past the cursors; a nested one as a dict."""
         self.scrub()
         if name in self.data:
-            return self.data[name][: self.rows]
+            return self.data[name][: self.longest]
         inner = {
-            path.removeprefix(f"{name}/"): data[: self.rows]
+            path.removeprefix(f"{name}/"): data[: self.longest]
             for path, data in self.data.items()
             if path.startswith(f"{name}/")
         }
@@ -55,20 +55,20 @@ class Columns:
         return unflatten(inner)
 
     def scrub(self) -> None:
-        """Zero what an earlier, longer rollout left below the cursors.
+        """Zero what an earlier, longer rollout left past the cursors.
 
-        Done when something is read, not when it is added: a step costs nothing, and a buffer
-        that is filled again needs no scrubbing at all.
+        This happens on reading, not on adding: a step costs nothing, and a buffer that is filled
+        again needs no scrubbing at all.
         """
         if (self.stale > self.lengths).any():
-            rows = np.arange(self.steps)[:, None]
-            left = self.store.array((rows >= self.lengths) & (rows < self.stale))
+            steps = np.arange(self.steps)[:, None]
+            left = self.library.array((steps >= self.lengths) & (steps < self.stale))
             for data in self.data.values():
                 data[left] = 0
         self.stale[:] = 0
 
     def choose(self, where: str, env, envs=None) -> tuple[Any, tuple[int, ...]]:
-        """An index over envs, and the leading shape of arrays with an entry for each."""
+        """Return an index over envs, and the leading shape of arrays with an entry for each."""
         if env is None and envs is None:
             return slice(None), (self.envs,)
         if env is not None and envs is not None:
@@ -83,24 +83,24 @@ class Columns:
             or not ((chosen >= 0) & (chosen < self.envs)).all()
             or (axes and np.unique(chosen).size != chosen.size)
         ):
-            wanted = ("env is one index", "envs are distinct indices [k]")[axes]
+            wanted = ("env must be one index", "envs must be distinct indices [k]")[axes]
             raise ValueError(
                 f"{where}: {wanted}, from 0 to {self.envs - 1}; received {received!r}."
             )
         return (chosen.astype(np.int64), chosen.shape) if axes else (int(chosen), ())
 
     def cells(self, steps: np.ndarray, chosen) -> Any:
-        """The index of row `steps[i]` of env `chosen[i]`: a plain one where that will do."""
+        """Return the index of step `steps[i]` of env `chosen[i]`, a plain one where it will do."""
         if isinstance(chosen, int):
             return int(steps), chosen
         if isinstance(chosen, slice):
             if (steps == steps[0]).all():
                 return int(steps[0])
             chosen = np.arange(self.envs)
-        return self.store.array(steps.copy()), self.store.array(chosen)
+        return self.library.array(steps.copy()), self.library.array(chosen)
 
     def append(self, where: str, chosen, arrays: Mapping[str, Any]) -> None:
-        """Write one row of checked `arrays` to each of the `chosen` envs."""
+        """Write one step of checked `arrays` to each of the `chosen` envs."""
         lengths = self.lengths[chosen]
         if (lengths >= self.steps).any():
             full = np.atleast_1d(np.arange(self.envs)[chosen])[lengths >= self.steps]
@@ -113,10 +113,10 @@ class Columns:
             self.data[name][cells] = array
         self.lengths[chosen] += 1
 
-    def convert(self, where: str, given, leading, problems=(), note="") -> dict[str, Any]:
-        """`given` as arrays [*leading, ...] that can be written into the columns of those names."""
+    def convert(self, where: str, values, leading, problems=(), note="") -> dict[str, Any]:
+        """Return `values` as arrays [*leading, ...] that fit the columns of those names."""
         return convert_all(
-            where, given, self.fields, leading, self.store, problems=problems, note=note
+            where, values, self.fields, leading, self.library, problems=problems, note=note
         )
 
     def forget(self, chosen) -> None:
@@ -126,14 +126,14 @@ class Columns:
 
     def replace(self, lengths: np.ndarray, arrays: Mapping[str, Any]) -> None:
         """Take over columns of other `lengths`, from checked `arrays` [longest, envs, ...]."""
-        rows = int(lengths.max())
+        longest = int(lengths.max())
         for name, array in arrays.items():
-            self.data[name][:rows] = array
-        self.stale = np.maximum(np.maximum(self.stale, self.lengths), rows)
+            self.data[name][:longest] = array
+        self.stale = np.maximum(np.maximum(self.stale, self.lengths), longest)
         self.lengths = lengths
 
     def gather(self, data, axis: int, batches, changes: int) -> Iterator[dict[str, Any]]:
-        """Each of `batches`, indices along `axis`, of every array of `data`.
+        """Yield each of `batches`, indices along `axis`, of every array of `data`.
 
         An error once the columns have changed more than `changes` times.
         """
@@ -141,10 +141,52 @@ class Columns:
         for batch in batches:
             if changes != self.changes:
                 raise RuntimeError(
-                    f"{self.owner}: rows were added, cleared or estimated anew while batches were "
+                    f"{self.owner}: steps were added, cleared or estimated anew while batches were "
                     f"drawn. Ask for new batches after that."
                 )
-            indices = self.store.array(batch)
+            indices = self.library.array(batch)
             yield unflatten(
-                {name: self.store.take(array, indices, axis) for name, array in data.items()}
+                {name: self.library.take(array, indices, axis) for name, array in data.items()}
             )
+
+
+class Shuffler:
+    """Permutations that follow from a seed and from how many were drawn before."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.draws = seed, 0
+
+    def batches(self, items, bounds, epochs: int, shuffle: bool) -> Iterator[np.ndarray]:
+        """Yield `items` cut at `bounds`, in a new order for each epoch."""
+        for _epoch in range(epochs):
+            order = items
+            if shuffle:
+                order = np.random.default_rng((self.seed, self.draws)).permutation(items)
+                self.draws += 1
+            for first, end in pairwise(bounds):
+                yield order[first:end]
+
+
+def batch_bounds(where: str, total: int, size, count, drop_last: bool) -> list[int]:
+    """Return where batches of `total` items begin and end: of `size` each, or `count`, or one."""
+    if size is not None and count is not None:
+        raise ValueError(f"{where}: pass batch_size or count, not both.")
+    number = count if size is None else size
+    if number is not None and (not isinstance(number, int | np.integer) or number < 1):
+        raise ValueError(
+            f"{where}: the size or count of batches must be at least 1; received {number!r}."
+        )
+    if total == 0:
+        raise RuntimeError(f"{where}: there are no valid steps. Add some first.")
+    if size is None:
+        count = int(count or 1)
+        if count > total:
+            raise ValueError(f"{where}: {total} items do not make {count} batches.")
+        whole = total - total % count if drop_last else total
+        return (np.arange(count + 1) * whole // count).tolist()
+    if drop_last and size > total:
+        raise ValueError(
+            f"{where}: with drop_last, {total} items make no batch of {size}. Use smaller batches."
+        )
+    rest = [] if drop_last or total % size == 0 else [total]
+    return [*range(0, total + 1, int(size)), *rest]

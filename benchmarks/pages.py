@@ -1,0 +1,221 @@
+"""Write the tables of our pages from the committed results.
+
+    python benchmarks/pages.py README.md benchmarks/RESULTS.md
+
+Between `<!-- bench:NAME -->` and `<!-- end -->` stands what is made of benchmarks/results: the
+tables of the suite NAME, or the headlines of several suites ("five", "further", "headlines"). The
+picture docs/images/gains.svg is renewed with them. A test keeps pages and results the same.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from html import escape
+from math import log10
+from pathlib import Path
+from typing import Literal
+
+from loopless.bench import table
+from loopless.bench.result import Headline, Measurement, Result, load
+from loopless.bench.sources import age
+from loopless.bench.suites import load as load_suite
+from loopless.bench.suites import names
+from loopless.bench.table import times
+
+RESULTS = Path("benchmarks/results")
+PICTURE = Path("docs/images/gains.svg")
+BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+GROUPS = {"headlines": ("five", "further"), "five": ("five",), "further": ("further",)}
+OLD_PRESETS, PRESETS = "benchmarks/presets", "src/loopless/train/presets"
+NOT_RUN = "–"
+Axis = Literal["case", "contender"]
+Lines = list[str]
+
+
+def update(text: str, results: Path) -> str:
+    """Return the page with every marked table renewed from the files in `results`."""
+
+    def renew(match: re.Match) -> str:
+        start, name, end = match.groups()
+        lines = (
+            headline_table(GROUPS[name], results)
+            if name in GROUPS
+            else suite_page(load(results / f"{name}.json"))
+        )
+        return start + "\n".join(lines) + "\n" + end
+
+    return BLOCK.sub(renew, text)
+
+
+def suite_page(result: Result) -> Lines:
+    """Return the tables that a suite lays out, then every target, the machine, and the age."""
+    suite = load_suite(result.suite)
+    judged = [row for row in result.measurements if row.section != table.ABLATION]
+    parts = [*suite.page(result), target_table(judged), [measured_on(result)]]
+    return [line for part in parts for line in (*part, "")][:-1]
+
+
+def section(result: Result, *names: str) -> list[Measurement]:
+    """Return the rows of these sections."""
+    return [row for row in result.measurements if row.section in names]
+
+
+def markdown_row(cells: Iterable[str]) -> str:
+    """Return one line of a Markdown table."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: str) -> Lines:
+    """Return a Markdown table; `right` has an r for each column that is set to the right."""
+    rule = ["--:" if side == "r" else "---" for side in right]
+    return [markdown_row(cells) for cells in (head, rule, *rows)]
+
+
+def grid(
+    head: str, rows: Sequence[Measurement], down: Axis = "contender", across: Axis = "case"
+) -> Lines:
+    """Return a table of numbers with their units, names in the order in which they first come."""
+    columns = list(dict.fromkeys(getattr(row, across) for row in rows))
+    cells = {(getattr(row, down), getattr(row, across)): cell(row) for row in rows}
+    lines = [
+        [name, *(cells.get((name, column), NOT_RUN) for column in columns)]
+        for name in dict.fromkeys(getattr(row, down) for row in rows)
+    ]
+    return markdown_table([head, *columns], lines, "l" + "r" * len(columns))
+
+
+def claims(head: str, one: str, rows: Sequence[Measurement], gains: bool = False) -> Lines:
+    """Return the table of proposals: what was claimed of each, and what is measured."""
+    lines = [
+        [row.contender, row.claim, cell(row), *([_gain(row)] if gains else [])] for row in rows
+    ]
+    return markdown_table([head, "claimed", one, *["gain"] * gains], lines, "llr" + "r" * gains)
+
+
+def _gain(row: Measurement) -> str:
+    numbers = [target.measured for target in row.targets if target.measured is not None]
+    return f"{numbers[0]:.2f}×" if numbers else ""
+
+
+def cell(row: Measurement) -> str:
+    """Write one measurement, and whether its answer was wrong."""
+    if row.value is None:
+        return row.status
+    wrong = " (wrong)" if row.status == "disagrees" else ""
+    return table.quantity(row.value, row.unit) + wrong
+
+
+def command(row: Measurement) -> str:
+    """Write the command of a training run; presets have moved since some were measured."""
+    return f"`{row.note.replace(OLD_PRESETS, PRESETS)}`"
+
+
+def target_table(rows: Iterable[Measurement]) -> Lines:
+    """Return every target with what was measured."""
+    lines = []
+    for row in rows:
+        for target in row.targets:
+            unjudged = "not measured" if target.measured is None else "stated"
+            verdict = {True: "met", False: "**missed**", None: unjudged}[target.met]
+            where = f"{row.contender}, {row.case}"
+            lines.append([where, target.target, table.measured(target), verdict])
+    return markdown_table(["case", "target", "measured", ""], lines, "llrl")
+
+
+def measured_on(result: Result) -> str:
+    """Say on what machine, on what day and from which commit a suite was measured."""
+    when = age(result)
+    threads = result.settings["threads"]
+    where = f"{result.machine['cpu']}, {threads} thread{'s' if threads > 1 else ''}"
+    return f"Measured on {when.day} from commit {when.commit}: {where}."
+
+
+def headlines(groups: Sequence[str], results: Path) -> list[tuple[Result, Headline]]:
+    """Return the headlines of these groups, from the results that hold them."""
+    measured = [load(results / f"{name}.json") for name in names(needed=True)]
+    return [
+        (result, headline)
+        for group in groups
+        for result in measured
+        for headline in result.headlines
+        if headline.group == group
+    ]
+
+
+def headline_table(groups: Sequence[str], results: Path) -> Lines:
+    """Return a line for each headline, and below them when each suite was measured."""
+    chosen, lines = headlines(groups, results), []
+    for result, headline in chosen:
+        rows = headline_rows(result, headline)
+        ours = rows[headline.ours]
+        beside = [
+            f"{shown} {table.value_text(rows[name])}: **{times(table.ratio(ours, rows[name]))}**"
+            for name, shown in headline.beside
+        ]
+        lines.append([headline.what, table.value_text(ours), ", ".join(beside)])
+    measurements = [age(result) for result, _ in chosen]
+    ages = dict.fromkeys(f"{when.suite} {when.day} ({when.commit})" for when in measurements)
+    measured = f"Measured: {', '.join(ages)}."
+    return [*markdown_table(["", "loopless", "beside"], lines, "lrl"), "", measured]
+
+
+def headline_rows(result: Result, headline: Headline) -> dict[str, Measurement]:
+    """Return the rows of a headline's case by contender; KeyError later if one is not there."""
+    place = headline.section, headline.case
+    return {row.contender: row for row in result.measurements if (row.section, row.case) == place}
+
+
+WIDTH, LEFT, RIGHT, ROW, TOP = 760, 300, 70, 34, 14
+STYLE = (
+    "text{font:14px system-ui,sans-serif;fill:#24292f}.axis{font-size:12px;fill:#57606a}"
+    ".bar{fill:#1f6feb}.line{stroke:#d0d7de}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.axis{fill:#9198a1}"
+    ".bar{fill:#4493f8}.line{stroke:#3d444d}}"
+)
+
+
+def draw_gains(results: Path) -> str:
+    """Return an SVG of bars on a logarithmic scale: how many times as fast each hot spot became."""
+    gains = []
+    for result, headline in headlines(("five",), results):
+        rows = headline_rows(result, headline)
+        gain = table.ratio(rows[headline.ours], rows[headline.beside[0][0]])
+        gains.append((headline.what.split(":")[0], gain))
+    decades = max(1, int(log10(max(gain for _, gain in gains))) + 1)
+    scale, bottom = (WIDTH - LEFT - RIGHT) / decades, TOP + ROW * len(gains)
+    parts = []
+    for decade in range(decades + 1):
+        x, label = LEFT + decade * scale, f"{10**decade:,}×"
+        parts += [
+            f'<line class="line" x1="{x:.0f}" x2="{x:.0f}" y1="{TOP}" y2="{bottom}"/>',
+            f'<text class="axis" x="{x:.0f}" y="{bottom + 18}" text-anchor="middle">{label}</text>',
+        ]
+    for number, (what, gain) in enumerate(gains):
+        y, length = TOP + ROW * number, max(2.0, log10(gain) * scale)
+        middle = y + ROW / 2 + 5
+        box = f'x="{LEFT}" y="{y + 6}" width="{length:.0f}" height="{ROW - 12}" rx="3"'
+        parts += [
+            f'<text x="{LEFT - 12}" y="{middle:.0f}" text-anchor="end">{escape(what)}</text>',
+            f'<rect class="bar" {box}/>',
+            f'<text x="{LEFT + length + 8:.0f}" y="{middle:.0f}">{times(gain)}</text>',
+        ]
+    title = "How many times as fast as the loop it replaces, on one CPU core"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 30}" role="img" '
+        f'aria-label="{title}"><title>{title}</title><style>{STYLE}</style>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def main(pages: Sequence[str]) -> None:
+    """Renew these pages and the picture."""
+    for page in map(Path, pages):
+        page.write_text(update(page.read_text(), RESULTS))
+    PICTURE.write_text(draw_gains(RESULTS))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,80 @@
+"""Start the processes of suites: modules of ours as children, on one core or on all of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from time import perf_counter
+
+from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES, prepare_libraries
+
+TIMEOUT_S = 3600
+
+
+def command_line(module: str, *words: str) -> list[str]:
+    """Return the command line of a module that notes which sources it imports."""
+    return [sys.executable, "-m", "suites", module, *words]
+
+
+def run_child(
+    module: str,
+    *words: str,
+    environment: dict[str, str] | None = None,
+    core: int | None = None,
+    children: set[subprocess.Popen] | None = None,
+) -> tuple[float, str]:
+    """Run a module: seconds, imports included, and what it printed.
+
+    RuntimeError has its last line if it fails. With `core` it runs on that core alone. It is in
+    `children` while it runs, so that others can end it.
+    """
+    start = perf_counter()
+    child = subprocess.Popen(
+        command_line(module, *words), env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    children = set() if children is None else children
+    children.add(child)
+    if core is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(child.pid, {core})  # long before its libraries ask
+    try:
+        printed, errors = child.communicate(timeout=TIMEOUT_S)
+    except BaseException:
+        child.terminate()
+        child.wait()
+        raise
+    finally:
+        children.discard(child)
+    if child.returncode:
+        last = (errors.strip().splitlines() or ["it printed nothing"])[-1]
+        raise RuntimeError(f"exit code {child.returncode}: {last}")
+    return perf_counter() - start, printed
+
+
+def one_thread() -> dict[str, str]:
+    """Return the environment of a child that uses one thread of every library."""
+    flags = os.environ.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "")
+    environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")
+    return environment | {"XLA_FLAGS": f"{flags} {ONE_THREAD_FLAG}".strip(), "JAX_PLATFORMS": "cpu"}
+
+
+def unlimited() -> dict[str, str]:
+    """Return the environment of a child without this process's limits on threads."""
+    kept = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
+    return kept | {"XLA_FLAGS": kept.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "").strip()}
+
+
+def use_cores(count: int) -> None:
+    """Run this process on so many cores, the highest numbered, whatever its parent was bound to."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1)[-count:])
+
+
+def prepare_like_training(threads: int) -> None:
+    """Make the settings of a training command, which come before JAX starts; then the bench's."""
+    from loopless.train import commands
+    from loopless.train.dqn.config import DQN
+
+    commands.prepare(DQN())
+    prepare_libraries(threads)

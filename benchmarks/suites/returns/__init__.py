@@ -1,1 +1,0 @@
-"""The suite `returns`: GAE against its loop, its peers and its promises."""

@@ -1,0 +1,130 @@
+"""GAE written plainly in PyTorch on [T, B]: the loop that was replaced, and what was proposed.
+
+a_t = γλ where the episode goes on, else 0      b_t = r_t + γ V(s'_t) − V(s_t)
+A_t = a_t A_{t+1} + b_t
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from loopless.bench.contest import Call, Contender
+from suites.returns.rollouts import TOLERANCE, Rollout, as_numpy
+
+
+def env_step_loop(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
+    """Take one environment and one step at a time, about a dozen scalar operations each."""
+    import torch
+
+    steps, envs = rewards.shape
+    advantages, returns = torch.zeros_like(rewards), torch.zeros_like(rewards)
+    for env in range(envs):
+        carry = torch.zeros((), dtype=rewards.dtype)
+        for t in reversed(range(steps)):
+            bootstraps = 1.0 - terminated[t, env].to(rewards.dtype)
+            goes_on = bootstraps * (1.0 - truncated[t, env].to(rewards.dtype))
+            successor = gamma * next_values[t, env] * bootstraps
+            delta = rewards[t, env] + successor - values[t, env]
+            carry = delta + gamma * lambda_ * goes_on * carry
+            advantages[t, env] = carry
+            returns[t, env] = carry + values[t, env]
+    return advantages, returns
+
+
+def as_ticketed(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
+    """Do as the ticket said: ends are terminal, the last row bootstraps from its own value."""
+    import torch
+
+    going_on = 1.0 - (terminated | truncated).to(rewards.dtype)
+    advantages = torch.zeros_like(rewards)
+    carry = torch.zeros_like(rewards[0])
+    following = values[-1]
+    for t in reversed(range(len(rewards))):
+        delta = rewards[t] + gamma * following * going_on[t] - values[t]
+        carry = delta + gamma * lambda_ * going_on[t] * carry
+        advantages[t] = carry
+        following = values[t]
+    return advantages, advantages + values
+
+
+def _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_):
+    import torch
+
+    zero = torch.zeros((), dtype=rewards.dtype)
+    b = rewards + gamma * torch.where(terminated, zero, next_values) - values
+    a = torch.where(terminated | truncated, zero, gamma * lambda_)
+    return a, b
+
+
+def time_loop(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
+    """Loop over T, all environments at once, with the ends done right. Differentiable."""
+    import torch
+
+    a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
+    rows = [b[-1]]
+    for t in reversed(range(len(b) - 1)):
+        rows.append(torch.addcmul(b[t], a[t], rows[-1]))
+    advantages = torch.stack(rows[::-1])
+    return advantages, advantages + values
+
+
+def doubling(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
+    """Make ⌈log₂ T⌉ passes over all steps, each composing maps twice as long (Hillis, Steele)."""
+    a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
+    reach = 1
+    while reach < len(b):
+        following_a, following_b = a[reach:].clone(), b[reach:].clone()
+        b[:-reach].addcmul_(a[:-reach], following_b)
+        a[:-reach].mul_(following_a)
+        reach *= 2
+    return b, b + values
+
+
+def exp_cumsum(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
+    """Sum A_t = Σ_{s≥t} P_s b_s / P_t with P_t = exp Σ_{k<t} log a_k, log 0 clamped at 1e-38."""
+    a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
+    logs = a.clamp_min(1e-38).log()
+    before = logs.cumsum(0) - logs
+    weighted = (before.exp() * b).flip(0).cumsum(0).flip(0)
+    advantages = weighted * (-before).exp()
+    return advantages, advantages + values
+
+
+def in_torch(function: Callable) -> Callable[[Rollout], Call]:
+    def prepare(rollout: Rollout) -> Call:
+        import torch
+
+        arrays = [torch.from_numpy(x) for x in rollout.arrays]
+        return Call(lambda: function(*arrays, **rollout.scalars), as_numpy)
+
+    return prepare
+
+
+def exact_until(gamma: float, lambda_: float, largest: float = 3.4e38) -> int:
+    """Return the T from which exp-cumsum overflows float32 without a single end."""
+    return int(math.log(largest) / -math.log(gamma * lambda_))
+
+
+def _proposal(name: str, function: Callable, claim: str, note: str = "") -> Contender:
+    prepare = in_torch(function)
+    return Contender(f"proposed: {name}", "torch", "proposal", prepare, TOLERANCE, note, claim)
+
+
+ENV_STEP_LOOP = Contender(
+    "env × step loop in PyTorch", "torch", "reference", in_torch(env_step_loop), TOLERANCE,
+    note="a dozen scalar tensor operations per step", largest=40_000,
+)  # fmt: skip
+PROPOSALS = (
+    _proposal(
+        "loop over T, as ticketed", as_ticketed, "replaces the env × step loop, same answers",
+        "truncation taken for termination, last row bootstraps from its own value",
+    ),
+    _proposal("loop over T, ends right", time_loop, "T tensor operations instead of T × B × 12"),
+    _proposal("Hillis–Steele doubling", doubling, "log₂ T passes: the real parallelism"),
+    _proposal(
+        "exp-cumsum", exp_cumsum, "no loop at all: one cumsum, same answers",
+        "answers go wrong after a few ends, and without any from T ≈ "
+        f"{exact_until(0.99, 0.95):,} in float32",
+    ),
+)  # fmt: skip
