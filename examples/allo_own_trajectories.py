@@ -24,8 +24,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from loopless.runs.progress.clock import Clock
-from loopless.train.allo import trainer as allo_trainer
 from loopless.train.allo.config import ALLO
+from loopless.train.allo.run import ALLORun
 
 CELLS = 60
 
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> np.ndarray:
             data=path, terminals="single", steps=args.steps, log_every=args.steps,
             components=args.components, hidden=(128, 128),
         )  # fmt: skip
-        run = allo_trainer.make(config)
+        run = ALLORun(config)
         run.advance(Clock())
     features = run.snapshot()["learned"][0].astype(np.float64)
     table = run.source.table

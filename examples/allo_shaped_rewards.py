@@ -29,8 +29,8 @@ from loopless.envs.grids.gym import GridEnv
 from loopless.envs.grids.world import GridWorld, make_grid
 from loopless.runs.progress.clock import Clock
 from loopless.train import dqn
-from loopless.train.allo import trainer as allo_trainer
 from loopless.train.allo.config import ALLO
+from loopless.train.allo.run import ALLORun
 from loopless.train.dqn.config import DQN
 
 GAMMA = 0.99
@@ -62,7 +62,7 @@ def represented(grid: str, steps: int, seed: int) -> np.ndarray:
     """[states, d]: features in which distance means time to reach, learned from random walks."""
     far = {"discount": 0.99, "episode_length": 500}  # long gaps tell slow walks apart
     config = ALLO(grid=grid, steps=steps, seed=seed, components=8, log_every=steps, **far)
-    run = allo_trainer.make(config)
+    run = ALLORun(config)
     row = run.advance(Clock())
     print(f"ALLO on {grid}: mean similarity {row['similarity_mean']:.4f}")
     found = run.snapshot()

@@ -58,7 +58,7 @@ choose(np.zeros((50, 9), np.float32), 1.0, 0.0, np.array([1, 0], np.uint64), act
 result = actions.sum()
 """,
     "grid walk": """
-from loopless.compiled.grid_walk import walk
+from loopless.compiled.environments import walk
 targets, reached = np.array([[[0], [1]], [[0], [1]]]), np.ones((2, 2, 1))
 obs, terminals, actions = np.zeros((1, 60), int), np.zeros((1, 60), bool), np.zeros((1, 60), int)
 walk(targets, reached, np.empty((0, 0)), np.array([0]), np.zeros(2, bool), 90, 50, False,
@@ -79,8 +79,8 @@ RANDOM = (
     "return (z ^ (z >> np.uint64(31))) * np.uint64(3)",
 )
 EDITS = {
-    "scan recipe": ("kernels/returns.py", "delta = rewards +", "delta = 2.0 * rewards +"),
-    "windows": ("kernels/windows.py", "c = rewards +", "c = 2.0 * rewards +"),
+    "scan recipe": ("kernels/returns.py", "delta = row.rewards", "delta = 2.0 * row.rewards"),
+    "windows": ("kernels/windows.py", "c = row.rewards +", "c = 2.0 * row.rewards +"),
     "Q loss": ("kernels/q_learning.py", "return error * error", "return 3.0 * error * error"),
     "policy gradient": ("kernels/policy_gradient.py", "change > clip)", "change > 100.0 * clip)"),
     "logits": ("compiled/math.py", "p * r * r + r + _ONE", "p * r * r + _HALF * r + _ONE"),

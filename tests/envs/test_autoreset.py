@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopless.envs import autoreset, make_compiled
-from loopless.envs.compiled.chain import Chain
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError, autoreset, make_compiled
+from loopless.envs.compiled.tables import Chain
 from loopless.envs.spaces import Box, Discrete
 
 ENVS, STEPS = 3, 14

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from loopless.envs import EnvError
 from loopless.envs.grids.collect import collect, visits
 from loopless.envs.grids.laplacian import episode_pairs
 from loopless.envs.grids.world import make_grid
-from loopless.envs.refusals import EnvError
 from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 
 ROOMS = make_grid("GridRoom-4")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from loopless.envs import EnvError
 from loopless.envs.compiled.autoreset import autoreset
-from loopless.envs.compiled.grid import Grid, GridState
+from loopless.envs.compiled.tables import Grid, TableState
+from loopless.envs.grids import ENV_FIELDS
 from loopless.envs.grids.gym import GridEnv
-from loopless.envs.grids.names import ENV_FIELDS
-from loopless.envs.grids.task import GridTask
-from loopless.envs.refusals import EnvError
+from loopless.envs.grids.world import GridTask
 
 KEY = jax.random.key(0)
 CHANCE = "DR:0.5,.,.\n.,X,.\n.,PU:1_2@3,E1\nE2,.,.\n"
@@ -23,7 +23,7 @@ def test_both_faces_agree(obs):
     env, face = GridEnv(**fields), Grid(**fields)
     step = jax.jit(face.step)
     position = int(face.start_states[-1])
-    state = GridState(np.int32(position), np.int32(0))
+    state = TableState(np.int32(position), np.int32(0))
     first, _ = env.reset(seed=0, options={"position": position})
     np.testing.assert_array_equal(first, face.observations[position])
     for action in np.random.default_rng(0).integers(0, 4, 40):
@@ -41,7 +41,7 @@ def test_chances_are_those_of_the_table(face):
     pairs = [(s, a) for s in range(task.world.states) for a in range(4)]
     counts = np.zeros((len(pairs), task.world.states))
     if face == "compiled":
-        states = GridState(np.repeat([s for s, _ in pairs], 400), np.zeros(len(pairs) * 400, int))
+        states = TableState(np.repeat([s for s, _ in pairs], 400), np.zeros(len(pairs) * 400, int))
         actions = np.repeat([a for _, a in pairs], 400)
         keys = jax.random.split(KEY, len(actions))
         after, *_ = jax.jit(jax.vmap(task.step))(states, actions, keys)

@@ -5,12 +5,12 @@ import hashlib
 import numpy as np
 import pytest
 
+from loopless.envs import EnvError
+from loopless.envs.grids import GRIDS
 from loopless.envs.grids.generators import corridors, generate, grid_maze, rooms, with_random_doors
 from loopless.envs.grids.laplacian import eigenpairs, geometric_pairs
 from loopless.envs.grids.layouts import ahead, is_strongly_connected, opposite
-from loopless.envs.grids.names import GRIDS
 from loopless.envs.grids.world import make_grid
-from loopless.envs.refusals import EnvError
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_random_doors_close_one_way_each_and_cut_nothing_off(seed):
 
 
 def test_a_maze_has_no_room_for_one_way_doors():
-    with pytest.raises(EnvError, match="2 one-way doors were asked for, and only 0 fit"):
+    with pytest.raises(EnvError, match="2 one-way doors were requested, but only 0 fit"):
         make_grid("GridMaze-7-seed0", doors=2)
 
 
@@ -111,5 +111,5 @@ def test_unknown_names_get_the_nearest():
 
 @pytest.mark.parametrize("name", ["GridMaze-8-seed0", "GridMaze-1-seed0"])
 def test_sides_of_mazes_are_odd(name):
-    with pytest.raises(EnvError, match="a maze's side is odd, from 3 up"):
+    with pytest.raises(EnvError, match="side must be odd and at least 3"):
         make_grid(name)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from loopless.envs import EnvError
 from loopless.envs.grids.laplacian import (
     eigenpairs,
     episode_pairs,
@@ -15,7 +16,6 @@ from loopless.envs.grids.laplacian import (
     truncated_eigenvalues,
 )
 from loopless.envs.grids.world import make_grid
-from loopless.envs.refusals import EnvError
 
 ROOMS = make_grid("GridRoom-4")
 DOORS = make_grid("GridRoom-4", doors=5)
@@ -167,7 +167,7 @@ def test_all_eigenpairs_give_the_exact_hitting_times_and_few_come_near():
 
 @pytest.mark.parametrize("gamma", [-0.1, 1.0, float("nan")])
 def test_discounts_are_below_one(gamma):
-    with pytest.raises(EnvError, match=r"gamma is in \[0, 1\); received"):
+    with pytest.raises(EnvError, match=r"gamma must be in \[0, 1\); received"):
         geometric_pairs(WALK, gamma)
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from loopless.envs import EnvError
 from loopless.envs.grids.layouts import Door, Layout, Portal, is_strongly_connected
 from loopless.envs.grids.parser import parse_layout, read_layout
 from loopless.envs.grids.world import make_grid
-from loopless.envs.refusals import EnvError
 
 UP, RIGHT, DOWN, LEFT = range(4)
 

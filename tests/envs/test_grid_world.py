@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from loopless.envs import EnvError
 from loopless.envs.grids.world import make_grid
-from loopless.envs.refusals import EnvError
 
 PORTALS = "X,X,X\nX,S DR:0.25,.\nX,PU:1@3_2@1,E1 G\nX,E2,DU\n"
 SOURCES = ["GridRoom-4", "GridMaze-7-seed0", PORTALS]
@@ -66,7 +66,7 @@ def test_coordinates_are_column_and_row():
     assert world.xy().dtype == np.float32
     big = make_grid("GridRoom-64").xy()
     assert -0.5 <= big.min() < big.max() < 0.5
-    with pytest.raises(EnvError, match="scaling='whole' is unknown; choose half, centred"):
+    with pytest.raises(EnvError, match="scaling='whole' is unknown; choose half or centred"):
         world.xy("whole")
 
 

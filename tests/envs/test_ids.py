@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scripted_envs  # noqa: F401
 
+from loopless.envs import EnvError
 from loopless.envs.hosted import ids as gym_ids
-from loopless.envs.refusals import EnvError
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from scripted_envs import legal
 from test_autoreset import ENVS, STEPS, WORLD, Ends, run
 
 from loopless.envs import EnvError, HostedEnvs, autoreset
-from loopless.envs.masks import hears, width
+from loopless.envs.masks import takes_mask, width
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete
 
 KEY = jax.random.key(0)
@@ -148,7 +148,7 @@ class Listens:
     ids=["one", "two", "any", "keyword", "callable", "builtin"],
 )
 def test_a_policy_listens_if_it_takes_two_arguments(policy, listens):
-    assert hears(policy) == listens
+    assert takes_mask(policy) == listens
 
 
 def test_a_policy_of_one_argument_acts_as_ever():

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 import loopless.envs
-from loopless.envs import compiled_ids, make_compiled
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError, compiled_ids, make_compiled
 
 
 def test_every_compiled_id_is_made_and_says_what_it_is():
@@ -54,7 +53,7 @@ def test_every_exported_name_exists():
             ["jax", "torch"],
         ),
         ("import loopless.envs as e; e.autoreset(e.make_compiled('CartPole-v1'))", ["gymnasium"]),
-        ("import loopless.envs.hosted.worker", ["jax", "numba", "torch"]),
+        ("import loopless.envs.hosted.workers", ["jax", "numba", "torch"]),
     ],
     ids=["asking", "hosted", "compiled", "worker"],
 )

@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete, actions, observations
 
 gym = gymnasium.spaces

@@ -9,7 +9,7 @@ import pytest
 from loopless.envs import EnvError, HostedEnvs, autoreset, make_compiled
 from loopless.envs.compiled.tables import Masked, Memory, TableState
 from loopless.envs.worlds.gym import MaskedEnv, MemoryEnv
-from loopless.envs.worlds.tables import MaskedWorld, MemoryWorld
+from loopless.envs.worlds.rules import MaskedWorld, MemoryWorld
 
 KEY = jax.random.key(0)
 WORLDS = [MaskedWorld(), MaskedWorld(1), MaskedWorld(7, actions=3), MemoryWorld(), MemoryWorld(0)]

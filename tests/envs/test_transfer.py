@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from loopless.envs import HostedEnvs
-from loopless.envs.hosted.transfer import Transfer
+from loopless.envs.hosted.blocks import Transfer
 
 OWN = {"number": ((), "int32"), "key": ((2,), "uint32"), "flags": ((3,), "bool")}
 NAMES = ("obs", "all_obs", "next_obs", "action", "reward", "terminated", "truncated", "valid")

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from loopless.envs.compiled.chain import Chain, ChainState
-from loopless.envs.compiled.pixels import Pixels, PixelsState
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError
+from loopless.envs.compiled.tables import Chain, Pixels, PixelsState, TableState
 from loopless.envs.worlds import gym as gym_worlds
-from loopless.envs.worlds.chain_and_pixels import ChainWorld, PixelsWorld
 from loopless.envs.worlds.gym import ChainEnv, PixelsEnv
+from loopless.envs.worlds.rules import ChainWorld, PixelsWorld
 
 KEY = jax.random.key(0)
 
@@ -88,7 +87,7 @@ def assert_same(ours, theirs):
 @pytest.mark.parametrize("position", range(3))
 def test_both_faces_of_the_chain_agree(position, forever):
     actions = np.random.default_rng(position).integers(0, 2, 9).tolist()
-    first = ChainState(np.int32(position), np.int32(0))
+    first = TableState(np.int32(position), np.int32(0))
     ours = sampled(Chain, first, KEY, actions, length=3, max_steps=7, forever=forever)
     env = ChainEnv(length=3, max_steps=7, forever=forever)
     obs, theirs = hosted(env, {"position": position}, actions)
@@ -128,7 +127,7 @@ def test_a_shortest_path_is_as_long_as_the_distance_says_and_pays_one(seed):
     assert 1 <= distance <= 14 < world.max_steps
     terminated = False
     while not terminated:
-        there = [world.distance(world.next_fields[env._agent, a], env._goal) for a in range(4)]
+        there = [world.distance(world.next_cells[env._agent, a], env._goal) for a in range(4)]
         _, reward, terminated, truncated, _ = env.step(int(np.argmin(there)))
         steps += 1
         assert not truncated

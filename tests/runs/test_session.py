@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError
 from loopless.runs import session
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, WriteFailed

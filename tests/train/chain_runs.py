@@ -8,7 +8,7 @@ import numpy as np
 from dqn_cases import quick
 
 from loopless.envs import autoreset
-from loopless.envs.compiled.chain import Chain
+from loopless.envs.compiled.tables import Chain
 from loopless.runs.progress.clock import Clock
 from loopless.train.dqn.algorithm import build
 from loopless.train.dqn.compiled import CompiledDQN

@@ -16,7 +16,7 @@ import numpy as np
 from loopless.envs.spaces import Box
 from loopless.nets.layers import as_vector
 from loopless.train.allo import run as allo_run
-from loopless.train.avatarl import algorithm as avatarl
+from loopless.train.avatarl import critic as avatarl_critic
 from loopless.train.dqn import algorithm as dqn
 from loopless.train.dqn import compiled as dqn_compiled
 from loopless.train.dqn import hosted as dqn_hosted
@@ -44,8 +44,8 @@ class _Quick:
 
 
 COMPILING = (
-    allo_run, avatarl, dqn_compiled, dqn_hosted, dqn_loop, engine_run, lm_run, ppo_compiled,
-    ppo_hosted, ppo_policy,
+    allo_run, avatarl_critic, dqn_compiled, dqn_hosted, dqn_loop, engine_run, lm_run,
+    ppo_compiled, ppo_hosted, ppo_policy,
 )  # fmt: skip
 
 

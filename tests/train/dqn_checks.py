@@ -22,7 +22,7 @@ from dqn_cases import (
 from plain_update import SGD, Adam, clipped, flat, gradients, shaped
 from scipy import stats
 
-from loopless.envs.compiled.chain import Chain
+from loopless.envs.compiled.tables import Chain
 from loopless.runs.progress.clock import Clock
 from loopless.train.dqn.compiled import CompiledDQN
 from loopless.train.dqn.config import DQN

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from run_results import TINY, checkpoint_files, command, events, flags, rows
 
-from loopless.envs.compiled.chain import Chain
+from loopless.envs.compiled.tables import Chain
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.config import resolve as configs
 from loopless.train import commands as training

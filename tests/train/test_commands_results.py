@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from run_results import TINY, command
 
-from loopless.envs import autoreset
-from loopless.envs.compiled.pixels import Pixels
+from loopless.envs import Box, autoreset
+from loopless.envs.compiled.tables import Pixels
 from loopless.runs import checkpoint
 from loopless.runs.checkpoint import Checkpoints
 from loopless.train import dqn
@@ -91,7 +91,7 @@ def test_an_exported_policy_acts_like_the_network_from_numpy_alone(run, example,
     assert policy.card["run"] == "mine"
     assert policy.card["env"] == TINY.env
     weights = Checkpoints(run).load("best", kind="weights").arrays["weights/online"]
-    algorithm = dqn.make(TINY).algorithm
+    algorithm = build(TINY, Box((5,)), 2)
     obs = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)
     values = np.asarray(algorithm.values(jnp.asarray(weights), obs))
     np.testing.assert_allclose([policy.values(x) for x in obs], values, rtol=1e-5, atol=1e-6)

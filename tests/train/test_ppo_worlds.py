@@ -10,7 +10,7 @@ from dqn_cases import quick
 from ppo_cases import KEY, NUMBERS, algorithm_of, learner_of, rollout_of, small
 
 from loopless.envs import autoreset, make_compiled
-from loopless.envs.compiled.chain import Chain
+from loopless.envs.compiled.tables import Chain
 from loopless.nets import actor_critic, distributions, recurrent
 from loopless.train.engine.rollouts import cut_minibatches, flatten_steps
 from loopless.train.ppo.algorithm import PPOAlgorithm, build

@@ -45,13 +45,13 @@ def of_ours(case: Learning, **changes: Any) -> float:
     import jax.numpy as jnp
 
     from loopless.arrays.xla_cpu import product as jax_product
-    from loopless.train.allo.algorithm import Drawn
+    from loopless.train.allo.data import Batch
     from loopless.train.engine import optimizer
     from suites.allo_speed.ours import started
 
     run = started(case, **changes)
     learner = run.algorithm.init(jax.random.key(0), jnp.float32(0.5))
-    drawn = Drawn(*map(jnp.asarray, case.stream[0]))
+    drawn = Batch(*map(jnp.asarray, case.stream[0]))
     step = jax.jit(run.algorithm.update)
     with (
         patch.object(jax_product, "LEAST", math.inf),

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopless.bench.contest import Contender
-from loopless.nets.q_network import plain_layers
 from loopless.runs.progress.clock import Clock
-from loopless.train.allo.algorithm import Drawn, build
-from loopless.train.allo.run import Run
+from loopless.train.allo.algorithm import build
+from loopless.train.allo.data import Batch
+from loopless.train.allo.run import ALLORun
 from suites.allo_speed.cases import TOLERANCE, Follower, Learning
 from suites.allo_speed.oracle import Indices, Layers
 from suites.dqn_speed.worker import Worker
@@ -31,25 +31,25 @@ TOGETHER = f"loopless, {SEEDS} seeds in one program"
 TOGETHER_ON_TWO = f"{TOGETHER}, on two cores"
 
 
-def started(case: Learning, **changes: Any) -> Run:
+def started(case: Learning, **changes: Any) -> ALLORun:
     """A run of our trainer whose chunks are `CHUNK` steps, and which does not end."""
-    return Run(case.config(**ENDLESS | changes))
+    return ALLORun(case.config(**ENDLESS | changes))
 
 
-def follow(run: Run, stream: Indices) -> np.ndarray:
+def follow(run: ALLORun, stream: Indices) -> np.ndarray:
     """The features of all states, learned from these indices, from the start of seed 0."""
     algorithm, update = run.algorithm, jax.jit(run.algorithm.update)
     learner = algorithm.init(jax.random.key(0), jnp.float32(run.config.barrier[0]))
     for step, drawn in enumerate(stream):
-        rows = Drawn(*map(jnp.asarray, drawn))
+        rows = Batch(*map(jnp.asarray, drawn))
         learner, _ = update(learner, run.table, rows, jnp.int32(step))
-    return np.asarray(algorithm.judged(learner, run.table)["learned"])
+    return np.asarray(algorithm.evaluate(learner, run.table)["learned"])
 
 
 def first_layers(case: Learning) -> Layers:
     """The encoder of seed 0 before its first step."""
     algorithm = build(case.config(), cast(Any, None), case.coordinates)  # which draws no pairs
-    return plain_layers(algorithm.network(jax.random.key(0)))
+    return algorithm.network(jax.random.key(0)).layers()
 
 
 def _prepare(case: Learning, **changes: Any) -> Follower:

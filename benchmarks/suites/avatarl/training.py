@@ -24,9 +24,9 @@ from loopless.runs.progress.clock import Clock
 from loopless.text.dataset import Dataset
 from loopless.train.avatarl.config import AvataRL
 from loopless.train.avatarl.critic import Critic
-from loopless.train.avatarl.run import StudentRun
-from loopless.train.lm.text_config import VOCABULARY
-from loopless.train.lm.text_data import Material
+from loopless.train.avatarl.run import student_run
+from loopless.train.lm.config import VOCABULARY
+from loopless.train.lm.data import TextData
 from suites.avatarl.plain import CROSS_ENTROPY, answer
 
 TOLERANCE = 1e-3  # of loss and gradient norm, in float32 through all layers
@@ -74,9 +74,9 @@ class Training:
         return f"{config.size} model, V = {VOCABULARY}, k = {config.top_k}, {windows}"
 
     @cached_property
-    def material(self) -> Material:
+    def material(self) -> TextData:
         ids = np.random.default_rng(0).integers(VOCABULARY, size=self.tokens, dtype=np.uint16)
-        return Material.of(self.config, Dataset(ids, ids[-4096:], VOCABULARY, None, {}))
+        return TextData.of(self.config, Dataset(ids, ids[-4096:], VOCABULARY, None, {}))
 
     @cached_property
     def student(self) -> GPT:
@@ -127,14 +127,14 @@ def _expected(case: Training, variant: str) -> First:
 
 def _ours(case: Training, loss: str) -> Update:
     config = replace(case.config, loss=loss)
-    run = StudentRun(config, case.material, Critic("critic", case.critic, None))
-    run._learner = run._learner._replace(weights=jax.tree.map(lambda x: x + 0, case.student))
+    run = student_run(config, case.material, Critic("critic", case.critic))
+    run.state = run.state._replace(weights=jax.tree.map(lambda x: x + 0, case.student))
     variant = CROSS_ENTROPY if loss == "ce" else config.variant
 
     def first() -> First:
         learner = run.algorithm.init(jax.random.key(0))._replace(weights=case.student)
-        rows = jax.tree.map(lambda x: x[0], run.rows(0, 1, Clock()))
-        _, told = jax.jit(run.algorithm.update)(learner, run.fixed, rows, np.int32(0))
+        rows = jax.tree.map(lambda x: x[0], run.batches(0, 1, Clock()))
+        _, told = jax.jit(run.algorithm.update)(learner, run.constants, rows, np.int32(0))
         return First(variant, float(told["loss"]), float(told["gradient_norm"]))
 
     return Update(partial(run.advance, Clock()), lambda _: None, first, UPDATES)

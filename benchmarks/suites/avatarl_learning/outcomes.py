@@ -73,7 +73,7 @@ def observed(path: Path) -> dict[str, Any]:
     """What a run's own log and data tell."""
     from loopless.runs.metrics import read
     from loopless.text.dataset import ABOUT
-    from loopless.train.lm.text_data import FOLDER
+    from loopless.train.lm.data import FOLDER
 
     rows = list(read(path / "metrics.jsonl"))
     validated = [row for row in rows if "validation_loss" in row]

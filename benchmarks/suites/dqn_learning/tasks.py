@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from loopless.envs.compiled.registry import compiled_ids
+from loopless.envs.compiled import compiled_ids
 
 ROOT = Path(__file__).parents[3]  # of the checkout
 PRESETS = Path("src/loopless/train/presets")  # from there, by trainer

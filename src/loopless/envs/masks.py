@@ -1,9 +1,9 @@
-"""Which actions are legal now: where an environment tells it, and how a policy hears of it.
+"""Which actions are legal now: how environments say it, and how a policy gets it.
 
-A mask has one boolean for each action, true where it is legal; of several choices at once, those
-of the first come first: [sum(sizes)]. A Gymnasium environment has masks if it has a method
-`action_masks()`, or else if its infos hold "action_mask", from the first reset on. Those of Box
-actions mean nothing and are not read. Imports NumPy. Tests: `tests/envs/test_masks.py`.
+A mask has one boolean for each action, true where it is legal. If an action is several choices at
+once, the booleans of the first choice come first: [sum(sizes)]. A Gymnasium environment has masks
+if it has a method `action_masks()`, or else if its infos hold "action_mask" from the first reset
+on. Box actions have no masks.
 """
 
 import inspect
@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError
 from loopless.envs.spaces import Discrete, MultiDiscrete, Space
 
 METHOD, KEY = "action_masks", "action_mask"
 
 
 def width(space: Space) -> int:
-    """How many booleans the mask of an action has; 0 if its space knows no masks."""
+    """Return how many booleans the mask of an action has; 0 if its space has no masks."""
     if isinstance(space, Discrete):
         return space.n
     return sum(space.sizes) if isinstance(space, MultiDiscrete) else 0
 
 
 def readers(envs: Sequence[Any], infos: Sequence[Mapping]) -> list[Callable[[Mapping], Any]]:
-    """For each environment, what gives its mask after a step or a reset with that info.
+    """Return for each environment a function from the info of a step or reset to the mask.
 
-    infos: those of the first resets. Nothing if the environments have no masks.
+    infos: those of the first resets. Returns [] if the environments have no masks.
     """
     if envs[0].has_wrapper_attr(METHOD):
         methods = [env.get_wrapper_attr(METHOD) for env in envs]
@@ -39,9 +39,9 @@ def readers(envs: Sequence[Any], infos: Sequence[Mapping]) -> list[Callable[[Map
 
 
 def vector_reader(env: Any, infos: Mapping) -> Callable[[Mapping], tuple[Any, Any]] | None:
-    """The same for a vector environment: masks [envs, n], and which of them were given (or None).
+    """Return the same for a vector environment: masks [envs, n], and which are there (or None).
 
-    Its own `action_masks()` counts, and that of the environments inside, if it calls them.
+    Its own `action_masks()` is used, or that of the environments inside if it can call them.
     """
     inner = getattr(env, "unwrapped", env)
     if hasattr(inner, METHOD):
@@ -53,19 +53,20 @@ def vector_reader(env: Any, infos: Mapping) -> Callable[[Mapping], tuple[Any, An
     return None
 
 
-def checked(mask: Any, space: Space, what: str) -> Any:
-    """`mask`, if it is one of `space`; else EnvError."""
+def check(mask: Any, space: Space, what: str) -> Any:
+    """Return `mask` if it fits `space`; else raise EnvError."""
     if np.shape(mask) != (width(space),):
+        received = "missing" if mask is None else f"of shape {np.shape(mask)}"
         raise EnvError(
-            f"{what}: an action mask is {_seen(mask)}; {space} needs one of shape "
+            f"{what}: an action mask is {received}; {space} needs one of shape "
             f"({width(space)},), true where an action is legal, after every reset and step."
         )
     return mask
 
 
-def picked(masks: Any, given: Any, rows: np.ndarray, space: Space, what: str) -> np.ndarray:
-    """The masks of `rows` [envs] of a vector environment's; EnvError if one is missing."""
-    if masks is None or (given is not None and not np.all(given[rows])):
+def select(masks: Any, present: Any, rows: np.ndarray, space: Space, what: str) -> np.ndarray:
+    """Return the masks of the environments `rows` [envs]; EnvError if one is missing."""
+    if masks is None or (present is not None and not np.all(present[rows])):
         raise EnvError(
             f'{what}: gave infos["{KEY}"] when it was reset, and later not for every environment. '
             f"Give it after every reset and step."
@@ -81,14 +82,10 @@ def picked(masks: Any, given: Any, rows: np.ndarray, space: Space, what: str) ->
     return masks
 
 
-def hears(policy: Callable) -> bool:
-    """Whether `policy` takes a mask behind the observations."""
+def takes_mask(policy: Callable) -> bool:
+    """Return whether `policy` takes a mask after the observations."""
     try:
         inspect.signature(policy).bind(None, None)
-    except (TypeError, ValueError):  # it takes one argument, or does not tell
+    except (TypeError, ValueError):  # it takes one argument, or has no signature
         return False
     return True
-
-
-def _seen(mask: Any) -> str:
-    return "missing" if mask is None else f"of shape {np.shape(mask)}"

@@ -1,8 +1,8 @@
-"""What an environment shows and takes, in three small frozen descriptions that both modes share.
+"""What an environment shows and takes, in small descriptions that both modes share.
 
 Networks and buffers are sized from these, so that no trainer asks whether its environment is
 compiled or hosted. They are hashable, so that a compiled function may take them as static
-arguments. Imports NumPy only. Tests: `tests/envs/test_spaces.py`.
+arguments.
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError
 
 
 @dataclass(frozen=True)
 class Discrete:
-    """One choice out of `n`, counted from 0."""
+    """One choice out of `n`, numbered from 0."""
 
     n: int
 
@@ -25,7 +25,7 @@ class Discrete:
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Several choices at once, the i-th out of `sizes[i]`, each counted from 0."""
+    """Several choices at once, the i-th out of `sizes[i]`, each numbered from 0."""
 
     sizes: tuple[int, ...]
 
@@ -47,7 +47,7 @@ class Box:
 
     @property
     def is_image(self) -> bool:
-        """Whether this is a picture [height, width, channels] of bytes."""
+        """Return whether this is a picture [height, width, channels] of bytes."""
         return len(self.shape) == 3 and self.dtype == "uint8"
 
 
@@ -55,7 +55,7 @@ Space: TypeAlias = Discrete | MultiDiscrete | Box
 
 
 def observations(space, what: str) -> Box:
-    """How the observations of a Gymnasium `space` are stored; EnvError if they cannot be.
+    """Return how observations of a Gymnasium `space` are stored; EnvError if they cannot be.
 
     Bytes stay bytes, every other Box becomes float32, and a Discrete is one-hot float32.
     """
@@ -73,7 +73,7 @@ def observations(space, what: str) -> Box:
 
 
 def actions(space, what: str) -> Space:
-    """The description of a Gymnasium action `space`; EnvError if it is of another kind."""
+    """Return the description of a Gymnasium action `space`; EnvError if it is of another kind."""
     kind = type(space).__name__
     if kind == "Discrete":
         return Discrete(int(space.n))
@@ -88,7 +88,7 @@ def actions(space, what: str) -> Space:
 
 
 def choices(space: Space, what: str) -> int:
-    """How many actions there are to choose from; EnvError if they are of another kind."""
+    """Return how many discrete actions there are; EnvError if they are of another kind."""
     if isinstance(space, Discrete):
         return space.n
     raise EnvError(f"{what}: actions are {space}, not Discrete.")

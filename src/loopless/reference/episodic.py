@@ -1,9 +1,7 @@
-"""The episodic buffer in plain loops: the truth that `replay.episodic` is tested by.
+"""The episodic buffer in plain loops, which `replay.EpisodicReplayBuffer` is tested against.
 
-Rows are sequences of terminal marks, one a step. `legacy_horizons` is the rule of the code that
-the buffer replaces, mistakes included, kept for comparison only. Imports the standard library
-alone. Tests: `tests/replay/test_segments.py`, `tests/replay/test_episodic_laws.py`,
-`tests/replay/test_episodic_weights.py`.
+Rows are sequences of terminal marks, one for each step. `legacy_horizons` is the rule of the code
+that the buffer replaces, mistakes included, for comparison only.
 """
 
 import math
@@ -11,13 +9,13 @@ from collections.abc import Sequence
 
 
 def segment_ends(marks: Sequence, convention: str, valid: Sequence | None = None) -> list[bool]:
-    """Which steps of a row end a segment, from left to right.
+    """Return which steps of a row end a segment, from left to right.
 
     double   the 2nd, 4th, … of each run of marks; an odd run is an error, but at the row's end
     single   every mark
     none     no mark
 
-    The last step always does. So do a step that is not valid, and the one before it.
+    The last step always ends one. So do a step that is not valid, and the step before it.
     """
     length = len(marks)
     ends = [False] * length
@@ -41,41 +39,41 @@ def segment_ends(marks: Sequence, convention: str, valid: Sequence | None = None
 
 
 def horizons(marks: Sequence, convention: str, valid: Sequence | None = None) -> list[int]:
-    """n_t = end(t) − t, by looking ahead from each step to the first segment end."""
+    """Return n_t = end(t) − t, by looking ahead from each step to the first segment end."""
     ends = segment_ends(marks, convention, valid)
-    found = []
+    distances = []
     for t in range(len(marks)):
         end = t
         while not ends[end]:
             end += 1
-        found.append(end - t)
-    return found
+        distances.append(end - t)
+    return distances
 
 
 def legacy_horizons(marks: Sequence) -> list[int]:
-    """The original code's rule: to the second mark at or after t, else the first, else the end.
+    """Return horizons by the old rule: to the second mark from t on, else the first, else the end.
 
     Right for doubly marked rows, except at a segment's final observation: from there the second
     mark is the next episode's first, and the pair crosses a reset. There is no error for n = 0.
     """
     length = len(marks)
-    found = []
+    distances = []
     for t in range(length):
         ahead = []
         for s in range(t, length):
             if marks[s]:
                 ahead.append(s)
         if len(ahead) >= 2:
-            found.append(ahead[1] - t)
+            distances.append(ahead[1] - t)
         elif len(ahead) == 1:
-            found.append(ahead[0] - t)
+            distances.append(ahead[0] - t)
         else:
-            found.append(length - 1 - t)
-    return found
+            distances.append(length - 1 - t)
+    return distances
 
 
 def gap_probabilities(n: int, discount: float, max_horizon: int | None = None) -> list[float]:
-    """P(gap) for gap = 1 … n: (1−γ) γ^(gap−1) / (1−γⁿ), all alike at γ = 1."""
+    """Return P(gap) for gap = 1 … n: (1−γ) γ^(gap−1) / (1−γⁿ), all alike at γ = 1."""
     if max_horizon is not None:
         n = min(n, max_horizon)
     if discount == 1:
@@ -92,7 +90,7 @@ def pair_probabilities(
     weights: Sequence[float] | None = None,
     step_weights: Sequence[Sequence[float]] | None = None,
 ) -> dict[tuple[int, int, int], float]:
-    """P of each (row, start, gap), given the `horizons` of each row; nothing else can be drawn.
+    """Return P of each (row, start, gap) from the `horizons` of each row; all others have P = 0.
 
     With weights w_e of rows and v_t of steps, all 1 if left out, and V_e = Σ v_t over starts of e:
 
@@ -114,7 +112,7 @@ def pair_probabilities(
     for e in range(len(rows)):
         if masses[e] > 0:
             total += weights[e] * (1 if law == "episode" else masses[e])
-    found = {}
+    probabilities = {}
     for e in range(len(rows)):
         if masses[e] == 0:
             continue
@@ -124,20 +122,20 @@ def pair_probabilities(
             gaps = gap_probabilities(rows[e][t], discount, max_horizon)
             for k in range(len(gaps)):
                 if of_start * gaps[k] > 0:
-                    found[e, t, k + 1] = of_start * gaps[k]
-    return found
+                    probabilities[e, t, k + 1] = of_start * gaps[k]
+    return probabilities
 
 
 def search_sample(
     rows: Sequence[Sequence], convention: str, discount: float, batch_size: int, random
 ) -> list[tuple[int, int, int]]:
-    """(row, start, gap) of each item, its segment's end searched anew for each: law "episode".
+    """Draw (row, start, gap) by law "episode", searching the segment's end for each draw.
 
     `rows` are marks; `random` is a `random.Random`. The gap is the geometric distribution's
     inverse, cut off at the segment's end.
     """
-    found = []
-    while len(found) < batch_size:
+    draws = []
+    while len(draws) < batch_size:
         row = random.randrange(len(rows))
         marks = rows[row]
         ahead = horizons(marks, convention)
@@ -151,5 +149,5 @@ def search_sample(
             k = math.floor(u * n)
         else:
             k = math.floor(math.log1p(-u * (1 - discount**n)) / math.log(discount))
-        found.append((row, start, min(k, n - 1) + 1))
-    return found
+        draws.append((row, start, min(k, n - 1) + 1))
+    return draws

@@ -1,8 +1,4 @@
-"""Ring buffers as lists of transitions, one at a time: what `replay/` must agree with.
-
-Imports nothing but the standard library. Tests: `tests/replay/test_ring.py`,
-`tests/replay/test_prioritized.py`.
-"""
+"""Ring buffers as lists of transitions, one at a time, which `replay/` is tested against."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,25 +12,25 @@ class TransitionList:
         self.rows: list[tuple[int, Mapping[str, Any]]] = []
 
     def add(self, transition: Mapping[str, Any]) -> None:
-        """Append one transition; the oldest is popped from the left."""
+        """Append one transition, and drop the oldest if there are too many."""
         if len(self.rows) == self.capacity:
             self.rows.pop(0)
         self.rows.append((self.added % self.capacity, transition))
         self.added += 1
 
     def at(self, slot: int) -> Mapping[str, Any]:
-        """The transition in a slot."""
+        """Return the transition in a slot."""
         for filled, transition in self.rows:
             if filled == slot:
                 return transition
         raise IndexError(f"slot {slot} is empty")
 
     def newest(self, count: int) -> list[int]:
-        """The slots of the `count` newest transitions, the newest last."""
+        """Return the slots of the `count` newest transitions, the newest last."""
         return [slot for slot, _ in self.rows[len(self.rows) - count :]]
 
     def window(self, slot: int, n: int, gamma: float) -> dict[str, Any]:
-        """The n-step transition from a slot on.
+        """Return the n-step transition from a slot on.
 
             R = Σ_{k<h} γ^k r_k,  discount γ^h
 
@@ -57,7 +53,7 @@ class TransitionList:
 
 
 def draw_by_priority(priorities: Sequence[float], targets: Sequence[float]) -> list[int]:
-    """For each target the first slot whose cumulative sum exceeds it, by a linear scan.
+    """Return for each target the first slot whose cumulative sum exceeds it, by a linear scan.
 
     A target that no sum exceeds gets the last slot that is not 0.
     """
@@ -80,7 +76,7 @@ def draw_by_priority(priorities: Sequence[float], targets: Sequence[float]) -> l
 def importance_weights(
     drawn: Sequence[float], total: float, count: int, beta: float
 ) -> list[float]:
-    """w_i = (N·P(i))^−β over the largest of the batch, P(i) = p_i / Σ_j p_j.
+    """Return w_i = (N·P(i))^−β over the largest of the batch, P(i) = p_i / Σ_j p_j.
 
     `drawn` are the priorities of the batch, `total` the sum of all `count`.
     """
@@ -95,12 +91,12 @@ class PriorityList:
         self.slots, self.alpha, self.peak, self.added = [0.0] * capacity, alpha, 1.0, 0
 
     def add(self) -> None:
-        """The next slot gets the largest priority given so far."""
+        """Give the next slot the largest priority so far."""
         self.slots[self.added % len(self.slots)] = self.peak
         self.added += 1
 
     def update(self, indices: Sequence[int], priorities: Sequence[float]) -> None:
-        """One after the other, so that the last of a duplicate counts."""
+        """Set priorities one after the other, so that the last of a duplicate counts."""
         for slot, priority in zip(indices, priorities, strict=True):
             self.slots[slot] = 0.0 if priority == 0 else priority**self.alpha
             self.peak = max(self.peak, self.slots[slot])

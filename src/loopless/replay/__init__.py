@@ -1,4 +1,8 @@
-"""Buffers: what an agent saw, kept and handed out without a Python loop over it."""
+"""Replay and rollout buffers: they store what an agent saw, and draw batches from it.
+
+`host/` has the buffers in NumPy arrays, `device/` those in JAX arrays, `storage/` what puts host
+buffers into memory, mapped files and saved files. `fields`, `casts` and `sampling` are shared.
+"""
 
 from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 from loopless.replay.host.prioritized import Linear, PrioritizedReplayBuffer

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loopless.envs.refusals import EnvError
+from loopless.envs import EnvError
 from loopless.process import resident_bytes
 from loopless.runs.checkpoint import BackgroundSaver, Checkpoint, Checkpoints
 from loopless.runs.config import resolve as configs

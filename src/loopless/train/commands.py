@@ -145,10 +145,10 @@ def _sample(path, prompt, checkpoint, manner) -> int:
     _, config, weights = _weights(path, checkpoint, 0)
     from loopless.train.lm import sampling
 
-    how = sampling.Manner(**manner)
-    if wrong := how.problems():
-        raise BadConfig(wrong)
-    for text in sampling.written(path, config, weights, prompt, how):
+    options = sampling.SamplingOptions(**manner)
+    if problems := options.problems():
+        raise BadConfig(problems)
+    for text in sampling.sample(path, config, weights, prompt, options):
         sys.stdout.write(text)
         sys.stdout.flush()
     print()
@@ -256,7 +256,7 @@ def _flag(flag: str) -> None:
 
 def _told(command: Any, *arguments: Any) -> int:
     """Run a command; failures in words and an exit code, not as tracebacks."""
-    from loopless.envs.refusals import EnvError
+    from loopless.envs import EnvError
 
     try:
         return command(*arguments)

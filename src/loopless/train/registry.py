@@ -14,13 +14,13 @@ from loopless.runs.failures import BadConfig
 TRAINERS = {
     "dqn": ("loopless.train.dqn.config", "DQN", "loopless.train.dqn"),
     "ppo": ("loopless.train.ppo.config", "PPO", "loopless.train.ppo"),
-    "allo": ("loopless.train.allo.config", "ALLO", "loopless.train.allo.trainer"),
+    "allo": ("loopless.train.allo.config", "ALLO", "loopless.train.allo.run"),
     "avatarl": (
         "loopless.train.avatarl.config",
         "AvataRL",
-        "loopless.train.avatarl.trainer",
+        "loopless.train.avatarl.run",
     ),
-    "lm": ("loopless.train.lm.config", "LM", "loopless.train.lm.trainer"),
+    "lm": ("loopless.train.lm.config", "LM", "loopless.train.lm.run"),
 }
 
 

@@ -1,1 +1,47 @@
-"""Environments as pure JAX functions, for use inside a compiled program."""
+"""Environments as pure JAX functions, by the id that Gymnasium knows them by.
+
+A trainer asks here before it decides on a mode. Asking imports nothing; making imports JAX.
+`autoreset.py` runs many of them side by side inside a scan.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from loopless.envs import EnvError
+from loopless.envs.grids import ENV_FIELDS
+from loopless.refusals import did_you_mean
+
+_HOMES = {  # module, class, and the fields that differ from its defaults
+    "Acrobot-v1": ("acrobot", "Acrobot", {}),
+    "CartPole-v1": ("cartpole", "CartPole", {}),
+    "MountainCarContinuous-v0": ("mountain_car", "MountainCarContinuous", {}),
+    "Pendulum-v1": ("pendulum", "Pendulum", {}),
+    "loopless/Chain-v0": ("tables", "Chain", {}),
+    "loopless/ChainForever-v0": ("tables", "Chain", {"forever": True}),
+    "loopless/Masked-v0": ("tables", "Masked", {}),
+    "loopless/Memory-v0": ("tables", "Memory", {}),
+    "loopless/Pixels-v0": ("tables", "Pixels", {}),
+    **{env_id: ("tables", "Grid", fields) for env_id, fields in ENV_FIELDS.items()},
+}
+
+
+def compiled_ids() -> tuple[str, ...]:
+    """Return the ids that `make_compiled` knows."""
+    return tuple(_HOMES)
+
+
+def make_compiled(env_id: str, **options: Any) -> Any:
+    """Return the compiled environment of that id, with its fields changed by `options`."""
+    if env_id not in _HOMES:
+        hint = did_you_mean(env_id, _HOMES, most=3)
+        raise EnvError(
+            f"envs: no compiled environment {env_id!r}.{hint} Compiled are "
+            f"{', '.join(_HOMES)}; any other Gymnasium id runs in hosted mode."
+        )
+    module, name, fixed = _HOMES[env_id]
+    make = getattr(import_module(f"{__name__}.{module}"), name)
+    try:
+        return make(**fixed | options)
+    except TypeError as error:
+        fields = ", ".join(make.__dataclass_fields__)
+        raise EnvError(f"envs: {env_id}: {error}. It takes {fields}.") from None

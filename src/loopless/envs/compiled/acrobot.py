@@ -2,8 +2,7 @@
 
 Two rods hang from a pivot, with a motor at the joint between them; the free end is to be swung
 above a line one rod's length over the pivot. The motion is that of Sutton and Barto's book, one
-Runge-Kutta step of 0.2 s. Imports JAX. Its twin is Gymnasium's own, step for step:
-`tests/envs/test_classic_control.py`.
+Runge-Kutta step of 0.2 s.
 """
 
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from loopless.envs import refuse
 from loopless.envs.compiled.pendulum import within_a_turn
-from loopless.envs.refusals import refuse
 from loopless.refusals import check_count
 
 GRAVITY = 9.8
@@ -41,10 +40,10 @@ class Acrobot:
     Arriving pays 0 and terminates; the time limit sets `truncated` only. The state has JAX's float
     type, the observation (cos θ₁, sin θ₁, cos θ₂, sin θ₂, θ̇₁, θ̇₂) is float32.
 
-    The motion is chaotic: a float32 episode parts from Gymnasium's float64 one, as any two do that
-    start a rounding apart. Single steps agree to 1e-6 in float32, but near the greatest speeds,
-    where a step of 0.2 s itself magnifies a rounding a thousandfold, only to 4e-3 of 28 rad/s. A
-    free end within a rounding of the line may count as below it here and above it there.
+    The motion is chaotic: a float32 episode drifts away from Gymnasium's float64 one, as do any two
+    that start one rounding apart. Single steps agree to 1e-6 in float32; only near the greatest
+    speeds, where a step of 0.2 s magnifies a rounding a thousandfold, to 4e-3 of 28 rad/s. A free
+    end within one rounding of the line may count as below it here and above it in Gymnasium.
     """
 
     max_steps: int = 500
@@ -57,22 +56,22 @@ class Acrobot:
         refuse("envs: Acrobot", check_count("max_steps", self.max_steps))
 
     def reset(self, key: jax.Array) -> tuple[AcrobotState, jax.Array]:
-        """All four numbers uniform between −0.1 and 0.1."""
+        """Start with all four numbers uniform between −0.1 and 0.1."""
         return self.at(jax.random.uniform(key, (4,), float, -START, START))
 
     def at(self, motion: jax.Array) -> tuple[AcrobotState, jax.Array]:
-        """An episode that starts at (θ₁, θ₂, θ̇₁, θ̇₂)."""
+        """Start an episode at (θ₁, θ₂, θ̇₁, θ̇₂)."""
         state = AcrobotState(jnp.asarray(motion, float), jnp.int32(0))
         return state, self.observe(state)
 
     def step(self, state: AcrobotState, action: jax.Array, key: jax.Array):
-        """(state, obs, reward, terminated, truncated). Nothing is random, so `key` is not read."""
+        """Return (state, obs, reward, terminated, truncated). `key` is not used."""
         torque = jnp.asarray(action - 1, state.motion.dtype)
-        one = rates(state.motion, torque)
-        two = rates(state.motion + SECONDS / 2 * one, torque)
-        three = rates(state.motion + SECONDS / 2 * two, torque)
-        four = rates(state.motion + SECONDS * three, torque)
-        moved = state.motion + SECONDS / 6 * (one + 2 * two + 2 * three + four)
+        k1 = rates(state.motion, torque)
+        k2 = rates(state.motion + SECONDS / 2 * k1, torque)
+        k3 = rates(state.motion + SECONDS / 2 * k2, torque)
+        k4 = rates(state.motion + SECONDS * k3, torque)
+        moved = state.motion + SECONDS / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
 
         most = jnp.array(FASTEST, moved.dtype)
         motion = jnp.concatenate([within_a_turn(moved[:2]), jnp.clip(moved[2:], -most, most)])
@@ -88,14 +87,14 @@ class Acrobot:
         )
 
     def observe(self, state: AcrobotState) -> jax.Array:
-        """(cos θ₁, sin θ₁, cos θ₂, sin θ₂, θ̇₁, θ̇₂) as float32."""
+        """Return (cos θ₁, sin θ₁, cos θ₂, sin θ₂, θ̇₁, θ̇₂) as float32."""
         upper, lower, *speeds = state.motion
-        shown = [jnp.cos(upper), jnp.sin(upper), jnp.cos(lower), jnp.sin(lower), *speeds]
-        return jnp.stack(shown).astype(jnp.float32)
+        angles = [jnp.cos(upper), jnp.sin(upper), jnp.cos(lower), jnp.sin(lower)]
+        return jnp.stack([*angles, *speeds]).astype(jnp.float32)
 
 
 def rates(motion: jax.Array, torque: jax.Array) -> jax.Array:
-    """How fast the four numbers change: rods of mass, length and inertia 1, centred at ½."""
+    """Return how fast the four numbers change, for rods of mass, length and inertia 1."""
     upper, lower, spin, twist = motion
     cosine, sine = jnp.cos(lower), jnp.sin(lower)
     inertia, shared = 3.5 + cosine, 1.25 + 0.5 * cosine

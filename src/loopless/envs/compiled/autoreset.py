@@ -1,9 +1,8 @@
-"""Many compiled environments side by side, each starting anew the moment its episode ends.
+"""Many compiled environments side by side, each starting anew when its episode ends.
 
 For use inside a scan: pure, no host reads, no filler rows. Every random number is a function of
 (key, step number, environment), so that results depend neither on how steps are cut into chunks
-nor on how many environments run beside. Imports JAX. Its twin is the plain loop in
-`tests/envs/test_autoreset.py`.
+nor on how many other environments run. Hosted mode's counterpart is `hosted.envs.HostedEnvs`.
 """
 
 from dataclasses import dataclass
@@ -12,18 +11,16 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from loopless.envs import masks
-from loopless.envs.refusals import refuse
+from loopless.envs import VectorStep, masks, refuse
 from loopless.envs.spaces import Box, Discrete, Space
-from loopless.envs.steps import VectorStep
 from loopless.refusals import check_count
 
 
 class CompiledEnv(Protocol):
-    """What an object needs to be an environment here; hashable, and pure.
+    """What an object needs to be a compiled environment; it is hashable, and its methods are pure.
 
-    One whose actions are not a choice out of `actions` has an `action_space` instead. One with
-    actions that are not legal in every state may have `action_mask(state)`, a boolean for each.
+    If its actions are not one choice out of `actions`, it has an `action_space` instead. If some
+    actions are not legal in every state, it may have `action_mask(state)`, a boolean for each.
     """
 
     @property
@@ -47,7 +44,7 @@ class Running(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """All that is random about a step: a key for it, and the episode that begins if one ends."""
+    """Everything random about a step: its key, and the episode that begins if one ends."""
 
     key: jax.Array
     state: Any
@@ -56,7 +53,7 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Autoreset:
-    """`envs` copies of `env`; see `autoreset`."""
+    """`envs` copies of `env`, made by `autoreset`."""
 
     env: Any
     envs: int
@@ -78,20 +75,20 @@ class Autoreset:
         return hasattr(self.env, "action_mask")
 
     def mask(self, running: Running) -> jax.Array | None:
-        """Which actions are legal now, [envs, n]; None if the environment has no `action_mask`."""
+        """Return which actions are legal, [envs, n]; None if there is no `action_mask`."""
         return jax.vmap(self.env.action_mask)(running.state) if self.has_masks else None
 
     def reset(self, key: jax.Array) -> tuple[Running, jax.Array]:
-        """The first episodes, and the observations [envs, ...] to act on (`mask` tells how)."""
+        """Start the first episodes; also return the observations [envs, ...] to act on."""
         first, _, _ = jax.random.split(key, 3)
         state, obs = jax.vmap(self.env.reset)(self._keys(first))
         running = Running(state, jnp.zeros(self.envs, jnp.float32), jnp.zeros(self.envs, jnp.int32))
         return running, obs
 
     def draws(self, key: jax.Array, steps: jax.Array | int) -> Draws:
-        """What is random about the steps numbered `steps`: a number, or [T] of them at once.
+        """Return what is random about the steps numbered `steps`: one number, or [T] at once.
 
-        Drawn for a whole chunk and scanned over, they cost a fraction of drawing inside the scan,
+        Draws for a whole chunk that the scan runs over cost a fraction of draws inside the scan,
         and are the same.
         """
         # Two chains of keys, so that the compiler drops the first where `step` reads no key.
@@ -106,7 +103,7 @@ class Autoreset:
     def step(
         self, running: Running, actions: jax.Array, draws: Draws
     ) -> tuple[Running, VectorStep]:
-        """One step of every environment; `draws` are those of this step number."""
+        """Take one step of every environment; `draws` are those of this step number."""
         state, next_obs, reward, terminated, truncated = jax.vmap(self.env.step)(
             running.state, actions, draws.key
         )
@@ -132,7 +129,7 @@ class Autoreset:
 
 
 def autoreset(env: CompiledEnv, envs: int = 1) -> Autoreset:
-    """`envs` environments that start anew at every end, for use inside a scan.
+    """Return `envs` environments that start anew at every end, for use inside a scan.
 
         world = autoreset(make_compiled("CartPole-v1"), envs=8)
         running, obs = world.reset(key)
@@ -140,9 +137,9 @@ def autoreset(env: CompiledEnv, envs: int = 1) -> Autoreset:
         # in the scan's body, with draws as its xs:
         running, step = world.step(running, actions, draws)
 
-    `step.next_obs` is the true successor, `step.obs` the one to act on, of which `step.mask` or
-    `world.mask(running)` tells what is legal, if the environment does. Refuses an environment
-    whose `step` does not give back what its `reset` gave.
+    `step.next_obs` is the true successor, `step.obs` the observation to act on. `step.mask` and
+    `world.mask(running)` say which actions are legal, if the environment does. Raises EnvError
+    for an environment whose `step` returns other shapes or dtypes than its `reset`.
     """
     world = Autoreset(env, envs)
     refuse(f"envs: {type(env).__name__}", check_count("envs", envs), _mismatches(world))
@@ -150,7 +147,7 @@ def autoreset(env: CompiledEnv, envs: int = 1) -> Autoreset:
 
 
 def _mismatches(world: Autoreset) -> list[str]:
-    """What would not fit in a scan, found by tracing once."""
+    """Return what would not fit in a scan, by tracing the environment once."""
     env, key, space = world.env, jax.random.key(0), world.action_space
     action = jax.ShapeDtypeStruct(space.shape, jnp.dtype(space.dtype))
     first, obs = jax.eval_shape(env.reset, key)

@@ -2,8 +2,7 @@
 
 A pole stands on a cart; each action pushes the cart left (0) or right (1) with a fixed force. The
 motion is that of Barto, Sutton and Anderson 1983 (Florian's equations without friction), one
-Euler step of 0.02 s. Imports JAX. Its twin is Gymnasium's own, step for step:
-`tests/envs/test_cartpole.py`.
+Euler step of 0.02 s.
 """
 
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from loopless.envs.refusals import refuse
+from loopless.envs import refuse
 from loopless.refusals import check_count
 
 GRAVITY = 9.8
@@ -52,17 +51,16 @@ class CartPole:
         refuse("envs: CartPole", check_count("max_steps", self.max_steps))
 
     def reset(self, key: jax.Array) -> tuple[CartPoleState, jax.Array]:
-        """All four numbers uniform between −0.05 and 0.05."""
-        motion = jax.random.uniform(key, (4,), float, -START, START)
-        return self.at(motion)
+        """Start with all four numbers uniform between −0.05 and 0.05."""
+        return self.at(jax.random.uniform(key, (4,), float, -START, START))
 
     def at(self, motion: jax.Array) -> tuple[CartPoleState, jax.Array]:
-        """An episode that starts at (x, ẋ, θ, θ̇)."""
+        """Start an episode at (x, ẋ, θ, θ̇)."""
         motion = jnp.asarray(motion, float)
         return CartPoleState(motion, jnp.int32(0)), motion.astype(jnp.float32)
 
     def step(self, state: CartPoleState, action: jax.Array, key: jax.Array):
-        """(state, obs, reward, terminated, truncated). Nothing is random, so `key` is not read."""
+        """Return (state, obs, reward, terminated, truncated). `key` is not used."""
         _, speed, angle, spin = state.motion
         push = jnp.where(action == 1, FORCE, -FORCE)
         cosine, sine = jnp.cos(angle), jnp.sin(angle)

@@ -1,8 +1,7 @@
 """Gymnasium's MountainCarContinuous-v0 as pure functions, to compile with all that uses it.
 
 A car in a valley is to reach the hill on its right with an engine too weak to climb it without a
-run-up. Imports JAX. Its twin is Gymnasium's own, step for step:
-`tests/envs/test_classic_control.py`.
+run-up.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from loopless.envs.refusals import refuse
+from loopless.envs import refuse
 from loopless.envs.spaces import Box, choices
 from loopless.refusals import check_count
 
@@ -53,20 +52,20 @@ class MountainCarContinuous:
         return choices(self.action_space, "envs: MountainCarContinuous-v0")
 
     def reset(self, key: jax.Array) -> tuple[MountainCarState, jax.Array]:
-        """At rest, near the bottom of the valley."""
+        """Start at rest, near the bottom of the valley."""
         position = jax.random.uniform(key, (), jnp.float32, *START)
         return self.at(jnp.stack([position, jnp.zeros_like(position)]))
 
     def at(self, motion: jax.Array) -> tuple[MountainCarState, jax.Array]:
-        """An episode that starts at (x, ẋ)."""
+        """Start an episode at (x, ẋ)."""
         motion = jnp.asarray(motion, jnp.float32)
         return MountainCarState(motion, jnp.int32(0)), motion
 
     def step(self, state: MountainCarState, action: jax.Array, key: jax.Array):
-        """(state, obs, reward, terminated, truncated). Nothing is random, so `key` is not read."""
+        """Return (state, obs, reward, terminated, truncated). `key` is not used."""
         position, speed = state.motion
-        given = action[0].astype(jnp.float32)
-        force = jnp.clip(given, -STRONGEST, STRONGEST)
+        unclipped = action[0].astype(jnp.float32)
+        force = jnp.clip(unclipped, -STRONGEST, STRONGEST)
         speed = speed + force * POWER - SLOPE * jnp.cos(3 * position)
         speed = jnp.clip(speed, -FASTEST, FASTEST)
         position = jnp.clip(position + speed, LEFTMOST, RIGHTMOST)
@@ -75,5 +74,5 @@ class MountainCarContinuous:
 
         arrived = (position >= GOAL) & (speed >= 0)
         after = MountainCarState(jnp.stack([position, speed]), state.steps + 1)
-        reward = jnp.where(arrived, jnp.float32(100), jnp.float32(0)) - 0.1 * given**2
+        reward = jnp.where(arrived, jnp.float32(100), jnp.float32(0)) - 0.1 * unclipped**2
         return after, after.motion, reward, arrived, after.steps >= self.max_steps

@@ -1,8 +1,7 @@
 """Gymnasium's Pendulum-v1 as pure functions, so that a whole run compiles to one program.
 
-A rod hangs from a pivot and is to be swung up and held upright by a torque too weak to lift it in
-one go. Imports JAX. Its twin is Gymnasium's own, step for step:
-`tests/envs/test_classic_control.py`.
+A rod hangs from a pivot and is to be swung up and kept upright by a torque too weak to lift it in
+one go.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from loopless.envs.refusals import refuse
+from loopless.envs import refuse
 from loopless.envs.spaces import Box, choices
 from loopless.refusals import check_count
 
@@ -53,18 +52,18 @@ class Pendulum:
         return choices(self.action_space, "envs: Pendulum-v1")
 
     def reset(self, key: jax.Array) -> tuple[PendulumState, jax.Array]:
-        """At any angle, turning by up to 1 a second."""
+        """Start at any angle, turning by up to 1 rad/s."""
         most = jnp.array(START)
         return self.at(jax.random.uniform(key, (2,), float, -most, most))
 
     def at(self, motion: jax.Array) -> tuple[PendulumState, jax.Array]:
-        """An episode that starts at (θ, θ̇)."""
+        """Start an episode at (θ, θ̇)."""
         angle, spin = jnp.asarray(motion, float)
         state = PendulumState(jnp.stack([within_a_turn(angle), spin]), jnp.int32(0))
         return state, self.observe(state)
 
     def step(self, state: PendulumState, action: jax.Array, key: jax.Array):
-        """(state, obs, reward, terminated, truncated). Nothing is random, so `key` is not read."""
+        """Return (state, obs, reward, terminated, truncated). `key` is not used."""
         angle, spin = state.motion
         torque = jnp.clip(action[0], -STRONGEST, STRONGEST)
         cost = angle**2 + 0.1 * spin**2 + 0.001 * torque**2
@@ -81,11 +80,11 @@ class Pendulum:
         )
 
     def observe(self, state: PendulumState) -> jax.Array:
-        """(cos θ, sin θ, θ̇) as float32."""
+        """Return (cos θ, sin θ, θ̇) as float32."""
         angle, spin = state.motion
         return jnp.stack([jnp.cos(angle), jnp.sin(angle), spin]).astype(jnp.float32)
 
 
 def within_a_turn(angle: jax.Array) -> jax.Array:
-    """The same angle within ±π; one that is there already is not touched by any rounding."""
+    """Return the same angle within ±π; one that is there already is returned unchanged."""
     return angle - 2 * pi * jnp.round(angle / (2 * pi))

@@ -1,25 +1,25 @@
 """Trajectories of grid worlds, a million steps in a fraction of a second, ready for the buffer.
 
-    found = collect(make_grid("GridRoom-4"), envs=1000, steps=1000, seed=0)
-    buffer = EpisodicReplayBuffer.from_padded(found.obs, found.terminals, found.lengths)
+    paths = collect(make_grid("GridRoom-4"), envs=1000, steps=1000, seed=0)
+    buffer = EpisodicReplayBuffer.from_padded(paths.obs, paths.terminals, paths.lengths)
 
-Imports NumPy, and Numba when it first collects. Tests: `tests/envs/test_grid_collect.py`.
+The walk itself is compiled: `loopless.compiled.environments.walk`.
 """
 
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from loopless.envs.grids.world import GridWorld
-from loopless.envs.refusals import refuse
+from loopless.envs import refuse
+from loopless.envs.grids.world import GridWorld, running_sums
 from loopless.refusals import check_choice, check_count
 
 
 class Trajectories(NamedTuple):
-    """Rows of observations, one of each environment, padded at their ends; arrays [envs, width].
+    """One row of observations for each environment, padded at its end; arrays [envs, width].
 
     obs: the states, int32. terminals: where episodes end. lengths [envs]: how much of a row counts.
-    actions: what was done at each, int8; −1 at the last of an episode, and in the padding.
+    actions: the action in each state, int8; −1 in the last of an episode, and in the padding.
     """
 
     obs: np.ndarray
@@ -38,13 +38,12 @@ def collect(
     policy=None,
     terminals: Literal["double", "single"] = "double",
 ) -> Trajectories:
-    """`steps` transitions in each of `envs` copies of `world`, as rows of several episodes.
+    """Return `steps` transitions of each of `envs` copies of `world`, as rows of several episodes.
 
-    An episode ends at a goal, or after `max_episode_length` transitions, and the next begins with a
-    fresh start in the same row. Ends are marked as `EpisodicReplayBuffer` reads them: "double" at
-    the state that acted last and at the final one, "single" at the final one. An episode that the
-    end of its row cuts is not marked. `policy` [states, actions] are probabilities, uniform if left
-    out.
+    An episode ends at a goal, or after `max_episode_length` transitions; the next one follows in
+    the same row. Ends are marked as `EpisodicReplayBuffer` reads them: "double" marks the state
+    that acted last and the final one, "single" the final one. An episode that is cut off by the end
+    of its row is not marked. `policy` [states, actions] holds probabilities, by default uniform.
     """
     refuse(
         "grid: collect",
@@ -54,20 +53,20 @@ def collect(
         check_count("max_episode_length", max_episode_length),
         check_choice("terminals", terminals, ("double", "single")),
     )
-    from loopless.compiled.grid_walk import walk
+    from loopless.compiled.environments import walk
 
     shortest = 1 if world.goals.any() else min(max_episode_length, steps)
-    width = steps + -(-steps // shortest)  # one more observation than transitions an episode
-    found = Trajectories(
+    width = steps + -(-steps // shortest)  # an episode has one observation more than transitions
+    paths = Trajectories(
         np.zeros((envs, width), np.int32),
         np.zeros((envs, width), bool),
         np.zeros(envs, np.int64),
         np.full((envs, width), -1, np.int8),
     )
-    table = np.zeros((0, 0)) if policy is None else _running(world.policy(policy))
+    table = np.zeros((0, 0)) if policy is None else running_sums(world.policy(policy))
     walk(
         world.targets,
-        _running(world.chances),
+        running_sums(world.chances),
         table,
         np.flatnonzero(world.starts).astype(np.int32),
         world.goals,
@@ -75,23 +74,17 @@ def collect(
         steps,
         terminals == "double",
         np.uint64(seed),
-        found.obs,
-        found.terminals,
-        found.actions,
-        found.lengths,
+        paths.obs,
+        paths.terminals,
+        paths.actions,
+        paths.lengths,
     )
-    used = int(found.lengths.max())
-    return Trajectories(*[x[:, :used] if x.ndim == 2 else x for x in found])
+    used = int(paths.lengths.max())
+    return Trajectories(*[x[:, :used] if x.ndim == 2 else x for x in paths])
 
 
-def _running(chances: np.ndarray) -> np.ndarray:
-    """Running sums over the last axis that end at exactly 1: what has no chance is never drawn."""
-    sums = chances.cumsum(-1)
-    return sums / sums[..., -1:]
-
-
-def visits(found: Trajectories, states: int) -> np.ndarray:
-    """[states] float64: the share of all observations that each state is."""
-    counted = np.arange(found.obs.shape[1]) < found.lengths[:, None]
-    counts = np.bincount(found.obs[counted], minlength=states)
+def visits(paths: Trajectories, states: int) -> np.ndarray:
+    """Return [states] float64: the share of each state among all observations."""
+    counted = np.arange(paths.obs.shape[1]) < paths.lengths[:, None]
+    counts = np.bincount(paths.obs[counted], minlength=states)
     return counts / counts.sum()

@@ -1,4 +1,4 @@
-"""Grids by name, and the generators behind the names. No drawing is stored, each is made anew.
+"""Grids by name, and the generators behind the names.
 
     GridRoom-1                    one open room of 15 × 15
     GridRoom-4                    four rooms after Sutton et al. 1999, as ALLO's authors have them
@@ -6,9 +6,8 @@
     GridCorridor-12               three dead-end corridors that meet
     GridMaze-<side>-seed<seed>    a maze without cycles, side × side cells with its walls, side odd
 
-The same name gives the same grid on every machine: nothing is drawn but `random.Random.random`,
-which Python promises never to change. Imports the standard library, `grid_layouts` and
-`grid_names`. Tests: `tests/envs/test_grid_generators.py`.
+The same name gives the same grid on every machine: the only source of random numbers is
+`random.Random.random`, which Python promises never to change.
 """
 
 import re
@@ -17,6 +16,8 @@ from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
+from loopless.envs import EnvError, refuse
+from loopless.envs.grids import GRIDS, MAZES
 from loopless.envs.grids.layouts import (
     DIRECTIONS,
     Cell,
@@ -26,17 +27,15 @@ from loopless.envs.grids.layouts import (
     is_strongly_connected,
     opposite,
 )
-from loopless.envs.grids.names import GRIDS, MAZES
-from loopless.envs.refusals import EnvError, refuse
 from loopless.refusals import check_count, did_you_mean
 
 _MAZE = re.compile(r"GridMaze-(\d+)-seed(\d+)")
 
-Some = TypeVar("Some")
+Item = TypeVar("Item")
 
 
 def generate(name: str) -> Layout:
-    """The grid of that name; EnvError with the nearest names if there is none."""
+    """Return the grid of that name; EnvError with the nearest names if there is none."""
     if maze := _MAZE.fullmatch(name):
         layout = grid_maze(int(maze[1]), int(maze[2]))
     elif name == "GridRoom-1":
@@ -56,8 +55,8 @@ def generate(name: str) -> Layout:
     return replace(layout, name=name)
 
 
-# Rows and columns of rooms, passages, seed. A seed is one whose first eigenvalues stand apart, so
-# that each of the first eleven eigenvectors is well determined.
+# Rows and columns of rooms, passages, seed. The seeds were chosen so that the first eigenvalues are
+# apart, and each of the first eleven eigenvectors is well determined.
 _ROOMS = {
     "GridRoom-16": (4, 4, 15, 17),
     "GridRoom-32": (4, 8, 32, 18),
@@ -66,29 +65,29 @@ _ROOMS = {
 
 
 def open_room(side: int) -> Layout:
-    """side × side free cells with a wall around."""
+    """Return side × side free cells with a wall around."""
     return _layout(side + 2, side + 2, {(r + 1, c + 1) for r in range(side) for c in range(side)})
 
 
 def four_rooms() -> Layout:
-    """Four rooms of unequal size, each with two doors: 104 free cells in 13 × 13."""
+    """Return four rooms of unequal size, each with two doors: 104 free cells in 13 × 13."""
     upper = {(r, c) for r in range(1, 6) for c in range(1, 12) if c != 6}
     lower = {(r, c) for r in range(7, 12) for c in range(1, 12) if c != 7}
     return _layout(13, 13, upper | lower | {(2, 6), (6, 3), (6, 10), (9, 7)})
 
 
 def corridors(west: int, north: int, south: int) -> Layout:
-    """Corridors of these lengths, one cell wide, that meet in one more cell."""
+    """Return corridors of these lengths, one cell wide, that meet in one more cell."""
     arms = {(north + 1, c + 1) for c in range(west)}
     spine = {(r + 1, west + 1) for r in range(north + south + 1)}
     return _layout(north + south + 3, west + 3, arms | spine)
 
 
 def rooms(rows: int, columns: int, side: int, *, doors: int | None = None, seed: int = 0) -> Layout:
-    """rows × columns rooms of side × side, joined by one-cell passages at random places.
+    """Return rows × columns rooms of side × side, joined by one-cell passages at random places.
 
-    The fewest passages that join all rooms are one less than the rooms; if `doors` asks for more,
-    pairs of neighbours that have none get one.
+    By default there are just enough passages to join all rooms: one less than rooms. More `doors`
+    join pairs of neighbors that have no passage yet.
     """
     least, most = rows * columns - 1, 2 * rows * columns - rows - columns
     doors = least if doors is None else doors
@@ -119,26 +118,27 @@ def rooms(rows: int, columns: int, side: int, *, doors: int | None = None, seed:
 
 
 def grid_maze(side: int, seed: int) -> Layout:
-    """A maze with one way between any two cells, of side × side with its walls.
+    """Return a maze with one way between any two cells, of side × side with its walls.
 
-    It grows from a corner, each time through a random wall between what is joined and what is not
-    (Prim 1957): many short dead ends, few long ways.
+    It grows from a corner by opening a random wall between a cell of the maze and one outside
+    (Prim 1957), which makes many short dead ends and few long corridors.
     """
-    odd = [] if side % 2 and side >= 3 else [f"a maze's side is odd, from 3 up; received {side}"]
-    refuse("grid: maze", odd, check_count("seed", seed, 0))
+    odd = side % 2 and side >= 3
+    problems = [] if odd else [f"side must be odd and at least 3; received {side}"]
+    refuse("grid: maze", problems, check_count("seed", seed, 0))
     random, inner = Random(seed), range(side // 2)
     joined: set[Cell] = set()
     free: set[Cell] = set()
-    edge = [((0, 0), (0, 0))]
-    while edge:
-        (row, column), (below, right) = edge.pop(_below(random, len(edge)))
+    walls = [((0, 0), (0, 0))]  # each from a cell of the maze to the cell behind the wall
+    while walls:
+        (row, column), (below, right) = walls.pop(_below(random, len(walls)))
         here = below, right
         if here in joined:
             continue
         joined.add(here)
         free |= {(2 * below + 1, 2 * right + 1), (row + below + 1, column + right + 1)}
         around = [ahead(here, direction) for direction in range(4)]
-        edge += [
+        walls += [
             (here, other)
             for other in around
             if other[0] in inner and other[1] in inner and other not in joined
@@ -147,10 +147,9 @@ def grid_maze(side: int, seed: int) -> Layout:
 
 
 def with_random_doors(layout: Layout, doors: int, seed: int = 42) -> Layout:
-    """`layout` with so many passages between neighbours made one-way, drawn by `seed`.
+    """Return `layout` with so many passages between neighbors made one-way, drawn by `seed`.
 
-    Passages whose closing would cut a cell off are passed over, so that every cell can still be
-    reached from every other; EnvError if fewer are left.
+    Every cell can still be reached from every other; EnvError if that leaves too few passages.
     """
     refuse("grid: doors", check_count("doors", doors, 0), check_count("door_seed", seed, 0))
     random = Random(seed)
@@ -163,21 +162,21 @@ def with_random_doors(layout: Layout, doors: int, seed: int = 42) -> Layout:
         and (ahead(cell, direction), opposite(direction)) not in taken
         and (cell, direction) not in taken
     ]
-    found = layout
+    changed = layout
     for cell, direction in _shuffled(random, passages):
-        if len(found.doors) == len(layout.doors) + doors:
+        if len(changed.doors) == len(layout.doors) + doors:
             break
         if random.random() < 0.5:
             cell, direction = ahead(cell, direction), opposite(direction)
-        tried = replace(found, doors=(*found.doors, Door(cell, direction)))
-        found = tried if is_strongly_connected(tried) else found
-    placed = len(found.doors) - len(layout.doors)
+        candidate = replace(changed, doors=(*changed.doors, Door(cell, direction)))
+        changed = candidate if is_strongly_connected(candidate) else changed
+    placed = len(changed.doors) - len(layout.doors)
     if placed < doors:
         raise EnvError(
-            f"grid: {layout.name}: {doors} one-way doors were asked for, and only {placed} fit "
-            f"without cutting a cell off. Ask for fewer, or for a grid with more ways round."
+            f"grid: {layout.name}: {doors} one-way doors were requested, but only {placed} fit "
+            f"without cutting a cell off. Use fewer doors, or a grid with more ways around."
         )
-    return found
+    return changed
 
 
 def _layout(height: int, width: int, free: set[Cell]) -> Layout:
@@ -186,7 +185,7 @@ def _layout(height: int, width: int, free: set[Cell]) -> Layout:
 
 
 def _tree(walls: Sequence[tuple[Cell, Cell]]) -> list[tuple[Cell, Cell]]:
-    """Of `walls` between rooms, in order, those whose opening joins parts that were apart."""
+    """Return the `walls` between rooms, in order, whose opening joins parts that were apart."""
     part = {room: room for wall in walls for room in wall}
 
     def root(room: Cell) -> Cell:
@@ -195,10 +194,10 @@ def _tree(walls: Sequence[tuple[Cell, Cell]]) -> list[tuple[Cell, Cell]]:
         return room
 
     opened = []
-    for one, other in walls:
-        if root(one) != root(other):
-            part[root(one)] = root(other)
-            opened.append((one, other))
+    for room, other in walls:
+        if root(room) != root(other):
+            part[root(room)] = root(other)
+            opened.append((room, other))
     return opened
 
 
@@ -206,9 +205,9 @@ def _below(random: Random, n: int) -> int:
     return int(random.random() * n)
 
 
-def _shuffled(random: Random, items: Sequence[Some]) -> list[Some]:
-    drawn = list(items)
-    for last in range(len(drawn) - 1, 0, -1):
+def _shuffled(random: Random, items: Sequence[Item]) -> list[Item]:
+    shuffled = list(items)
+    for last in range(len(shuffled) - 1, 0, -1):
         other = _below(random, last + 1)
-        drawn[last], drawn[other] = drawn[other], drawn[last]
-    return drawn
+        shuffled[last], shuffled[other] = shuffled[other], shuffled[last]
+    return shuffled

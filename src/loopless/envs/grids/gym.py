@@ -1,8 +1,6 @@
 """The grid task as a Gymnasium environment, so that hosted mode and other libraries run it too.
 
-    gymnasium.make("loopless.envs.grids.gym:loopless/GridRoom-4-v0", obs="one-hot", goal=(1, 1))
-
-Imports NumPy and Gymnasium. Compared with the compiled face in `tests/envs/test_grid_faces.py`.
+gymnasium.make("loopless.envs.grids.gym:loopless/GridRoom-4-v0", obs="one-hot", goal=(1, 1))
 """
 
 from typing import Any
@@ -10,14 +8,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from loopless.envs.grids.names import ENV_FIELDS
-from loopless.envs.grids.task import GridTask
+from loopless.envs.grids import ENV_FIELDS
+from loopless.envs.grids.world import GridTask
 
 _FRAME = 256  # the least height of a rendered frame in pixels
 
 
 class GridEnv(gymnasium.Env):
-    """`grid_task.GridTask` for Gymnasium."""
+    """`GridTask` for Gymnasium."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
 
@@ -32,7 +30,7 @@ class GridEnv(gymnasium.Env):
         self._position = self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
-        """At any of the starts, or at options["position"], a state."""
+        """Start at any of the starts, or at the state options["position"]."""
         super().reset(seed=seed)
         starts = self.task.start_states
         anywhere = int(starts[self.np_random.integers(len(starts))])
@@ -40,26 +38,26 @@ class GridEnv(gymnasium.Env):
         return self.task.observations[self._position].copy(), {}
 
     def step(self, action):
-        ways = self.task.world.targets[self._position, action]
-        chosen = 0
-        if len(ways) > 1:
+        targets = self.task.world.targets[self._position, action]
+        outcome = 0
+        if len(targets) > 1:
             u = self.np_random.random(dtype=np.float32)
-            chosen = int(np.argmax(u < self.task.reached[self._position, action]))
-        self._position, self._steps = int(ways[chosen]), self._steps + 1
+            outcome = int(np.argmax(u < self.task.cumulative_chances[self._position, action]))
+        self._position, self._steps = int(targets[outcome]), self._steps + 1
         arrived = bool(self.task.world.goals[self._position])
         late = self._steps >= self.max_steps
         obs = self.task.observations[self._position].copy()
         return obs, float(arrived), arrived, late, {}
 
     def render(self):
-        """The grid with its goals and the agent, large enough to look at."""
+        """Return the grid with its goals and the agent, large enough to look at."""
         picture = self.task.world.pictures()[self._position]
         size = -(-_FRAME // picture.shape[0])
         return picture.repeat(size, 0).repeat(size, 1)
 
 
 def register() -> None:
-    """Tell Gymnasium the ids of the grids, once. Time limits are the tasks' own."""
+    """Tell Gymnasium the ids of the grids, once. The tasks have time limits of their own."""
     for env_id, fields in ENV_FIELDS.items():
         if env_id not in gymnasium.registry:
             gymnasium.register(env_id, f"{__name__}:GridEnv", kwargs=dict(fields))

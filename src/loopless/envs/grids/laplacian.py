@@ -5,23 +5,22 @@
     <v, L v> = ½ E (v(s) − v(s'))²                        state is a start, and a successor
     L v    = λ v,   Σ_s ρ(s) v_i(s) v_j(s) = δ_ij
 
-This is what a graph-drawing loss minimises on the pairs it is given, the constant vector first. If
-ρ is stationary, D' = D and L = I − ½ (K + D⁻¹KᵀD). Otherwise (one-way doors, and episodes that
-start anywhere) that matrix is another, with a negative eigenvalue, and its eigenvectors are not the
-ones that a perfect learner finds: `operator="kernel"`.
+A graph-drawing loss minimizes this on the pairs that it gets, with the constant vector first. If ρ
+is stationary, D' = D and L = I − ½ (K + D⁻¹KᵀD). Otherwise (with one-way doors and episodes that
+start anywhere) that second matrix differs: it has a negative eigenvalue, and its eigenvectors are
+not the ones that a perfect learner finds. `operator="kernel"` chooses it.
 
-L is self-adjoint in ρ's inner product, not symmetric: its eigenvectors are D^−½ times those of the
-symmetric D^½ L D^−½. The successor representation has the same eigenvectors and other eigenvalues,
-λ_SR = γ λ: pairs drawn from a buffer know K only. Imports NumPy only. Loop twins are in
-`tests/envs/test_grid_laplacian.py`.
+L is self-adjoint in ρ's inner product but not symmetric: its eigenvectors are D^−½ times those of
+the symmetric D^½ L D^−½. The successor representation has the same eigenvectors and other
+eigenvalues, λ_SR = γ λ; pairs from a buffer only know K.
 """
 
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from loopless.envs.refusals import refuse
-from loopless.refusals import check_choice
+from loopless.envs import refuse
+from loopless.refusals import check_choice, check_count
 
 _NEGLIGIBLE = 1e-18  # a tail of the geometric law with less mass than this changes no float64
 
@@ -47,16 +46,17 @@ class Eigenpairs(NamedTuple):
     weights: np.ndarray
 
     def first(self, count: int) -> "Eigenpairs":
-        """The first `count`, and further ones if the last eigenspace goes on."""
+        """Return the first `count`, and the rest of the last one's eigenspace."""
         states = len(self.values)
-        wrong = [] if 1 <= count <= states else [f"1 to {states} exist; received {count}"]
-        refuse("grid: eigenvectors", wrong)
-        kept = self.spaces <= self.spaces[count - 1]
-        return Eigenpairs(self.values[kept], self.vectors[:, kept], self.spaces[kept], self.weights)
+        problems = [] if 1 <= count <= states else [f"1 to {states} exist; received {count}"]
+        refuse("grid: eigenvectors", problems)
+        first = self.spaces <= self.spaces[count - 1]
+        values, vectors, spaces = self.values[first], self.vectors[:, first], self.spaces[first]
+        return Eigenpairs(values, vectors, spaces, self.weights)
 
 
 def geometric_pairs(transitions: np.ndarray, gamma: float, weights=None) -> Pairs:
-    """Pairs a geometric time apart, of a walk without end; ρ uniform unless `weights` say else."""
+    """Return pairs a geometric time apart in an endless walk; ρ is `weights`, or uniform."""
     _check_gamma(gamma)
     states = len(transitions)
     resolvent = np.linalg.solve((np.eye(states) - gamma * transitions).T, transitions.T).T
@@ -65,21 +65,21 @@ def geometric_pairs(transitions: np.ndarray, gamma: float, weights=None) -> Pair
 
 
 def episode_pairs(transitions: np.ndarray, starts, gamma: float, length: int) -> Pairs:
-    """The exact law of the pairs that a buffer of episodes of `length` transitions gives.
+    """Return the exact law of pairs from a buffer of episodes of `length` transitions.
 
     The start t is uniform on 0 … length−1 of an episode that began in `starts` [states], and the
-    gap is geometric, renormalised to end within the episode:
+    gap is geometric, renormalized to end within the episode:
 
         ρ(s) K(s, s') = (1/T) Σ_t μ_t(s) Σ_{k=1}^{T−t} (1−γ)γ^(k−1) / (1−γ^(T−t)) P^k(s, s')
     """
     _check_gamma(gamma)
-    refuse("grid: pairs", [] if length >= 1 else [f"length is from 1 up; received {length}"])
+    refuse("grid: pairs", check_count("length", length))
     states = len(transitions)
     visits = [np.asarray(starts, np.float64)]
     for _ in range(length - 1):
         visits.append(visits[-1] @ transitions)
     joint, sums, power = np.zeros((states, states)), np.zeros((states, states)), np.eye(states)
-    for ahead in range(1, length + 1):  # of starts with so many transitions before them
+    for ahead in range(1, length + 1):  # starts with so many transitions after them
         tail = gamma ** (ahead - 1)
         if tail < _NEGLIGIBLE:  # longer horizons all have this kernel
             joint += np.sum(visits[: length - ahead + 1], 0)[:, None] * sums
@@ -89,23 +89,22 @@ def episode_pairs(transitions: np.ndarray, starts, gamma: float, length: int) ->
         joint += visits[length - ahead][:, None] * (sums / (1 - gamma**ahead))
     joint /= length
     weights = joint.sum(1)
-    seen = np.where(weights > 0, weights, 1)[:, None]
-    return Pairs(joint / seen, weights)
+    return Pairs(joint / np.where(weights > 0, weights, 1)[:, None], weights)
 
 
 def eigenpairs(
     pairs: Pairs, *, operator: Literal["loss", "kernel"] = "loss", tolerance: float = 1e-9
 ) -> Eigenpairs:
-    """The eigenpairs of the Laplacian of `pairs`; eigenvalues within `tolerance` share a space.
+    """Return the eigenpairs of a Laplacian; eigenvalues within `tolerance` share a space.
 
-    "loss" is the Laplacian of the loss, "kernel" the symmetric part of I − K; see above.
+    "loss" is the Laplacian of the loss, "kernel" the symmetric part of I − K; see the top.
     """
     refuse("grid: eigenvectors", check_choice("operator", operator, ("loss", "kernel")))
     kernel, weights = pairs
     never = np.flatnonzero(~(weights > 0))
     if never.size:
-        told = [f"{never.size} states are never a start, the first is state {never[0]}"]
-        refuse("grid: eigenvectors need every state as a start", told)
+        problem = f"{never.size} states are never a start, the first is state {never[0]}"
+        refuse("grid: eigenvectors need every state as a start", [problem])
     root = np.sqrt(weights)
     flow = root[:, None] * kernel / root  # D^½ K D^−½
     ends = weights @ kernel / weights if operator == "loss" else np.ones(len(weights))
@@ -118,14 +117,14 @@ def eigenpairs(
 
 
 def truncated_eigenvalues(steps, gamma: float, length: int) -> np.ndarray:
-    """λ̄(p): what the eigenvalue p of a step becomes when pairs come of episodes of `length` steps.
+    """Return λ̄(p): what eigenvalue p of a step becomes if pairs come from episodes of `length`.
 
         λ̄(p) = 1 − (1/T) Σ_t Σ_{k=1}^{T−t} (1−γ)γ^(k−1) / (1−γ^(T−t)) p^k
 
-    Gaps cannot pass the end of an episode, so that λ̄ is smaller than the endless walk's λ.
+    Gaps cannot pass the end of an episode, so λ̄ is smaller than the λ of an endless walk.
     """
     _check_gamma(gamma)
-    refuse("grid: eigenvalues", [] if length >= 1 else [f"length is from 1 up; received {length}"])
+    refuse("grid: eigenvalues", check_count("length", length))
     steps = np.asarray(steps, np.float64)
     sums, total, power = np.zeros(steps.shape), np.zeros(steps.shape), np.ones(steps.shape)
     for ahead in range(1, length + 1):
@@ -136,27 +135,28 @@ def truncated_eigenvalues(steps, gamma: float, length: int) -> np.ndarray:
 
 
 def step_eigenvalues(values, gamma: float) -> np.ndarray:
-    """p of a step, from λ of the endless kernel K: p = (1−λ) / (1−γλ)."""
+    """Return p of a step, from λ of the endless kernel K: p = (1−λ) / (1−γλ)."""
     values = np.asarray(values, np.float64)
     return (1 - values) / (1 - gamma * values)
 
 
 def kernel_eigenvalues(steps, gamma: float) -> np.ndarray:
-    """λ of the endless kernel K, from p of a step: λ = (1−p) / (1−γp)."""
+    """Return λ of the endless kernel K, from p of a step: λ = (1−p) / (1−γp)."""
     steps = np.asarray(steps, np.float64)
     return (1 - steps) / (1 - gamma * steps)
 
 
 def stationary(transitions: np.ndarray) -> np.ndarray:
-    """π [states] with πP = π, of a walk that comes everywhere from everywhere."""
+    """Return π [states] with πP = π, of a walk that reaches every state from every other."""
     states = len(transitions)
     system = np.vstack([transitions.T - np.eye(states), np.ones(states)])
-    found = np.linalg.lstsq(system, np.r_[np.zeros(states), 1.0], rcond=None)[0]
-    return np.maximum(found, 0) / np.maximum(found, 0).sum()
+    solution = np.linalg.lstsq(system, np.r_[np.zeros(states), 1.0], rcond=None)[0]
+    positive = np.maximum(solution, 0)
+    return positive / positive.sum()
 
 
 def hitting_times(transitions: np.ndarray) -> np.ndarray:
-    """H [states, states]: the expected steps from s until s' is first met, solved exactly.
+    """Return H [states, states]: the expected steps from s until s' is first visited, exactly.
 
     H(s, s') = (Z(s', s') − Z(s, s')) / π(s'),  Z = (I − P + 1πᵀ)⁻¹    (Kemeny & Snell 1960)
     """
@@ -166,7 +166,7 @@ def hitting_times(transitions: np.ndarray) -> np.ndarray:
 
 
 def hitting_times_of_eigenpairs(vectors, steps) -> np.ndarray:
-    """H [states, states] from eigenpairs of a reversible walk, as good as they are many.
+    """Return H [states, states] from eigenpairs of a reversible walk; more pairs are more exact.
 
         H(s, s') = Σ_{k≥2} (v_k(s')² − v_k(s) v_k(s')) / (1 − p_k)
 
@@ -179,5 +179,5 @@ def hitting_times_of_eigenpairs(vectors, steps) -> np.ndarray:
 
 
 def _check_gamma(gamma: float) -> None:
-    wrong = [] if 0 <= gamma < 1 else [f"gamma is in [0, 1); received {gamma!r}"]
-    refuse("grid", wrong)
+    problems = [] if 0 <= gamma < 1 else [f"gamma must be in [0, 1); received {gamma!r}"]
+    refuse("grid", problems)

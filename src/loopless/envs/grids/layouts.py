@@ -1,9 +1,7 @@
-"""What a grid world is drawn as: walls, start, goals, one-way doors and portals, and its moves.
+"""What a grid is made of: walls, start, goals, one-way doors and portals, and where moves lead.
 
-A layout holds nothing but tuples and text, so that it is hashable and can be written into a file
-again with all that makes it one (`text`). Where a move leads is said here once; `grid.GridWorld`
-makes tables of it. Imports NumPy only. Layouts are read by `grid_parser` and made by
-`grid_generators`. Tests: `tests/envs/test_grid_layouts.py`.
+A layout holds only tuples and text, so that it is hashable and can be written into a file (`text`)
+and read back (`parser.py`). `generators.py` makes layouts, `world.GridWorld` makes tables of them.
 """
 
 from collections.abc import Iterable
@@ -14,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 DIRECTIONS = "URDL"  # actions 0 … 3: up, right, down, left
-STEPS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # rows and columns that each moves by
+STEPS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # how far each action moves, in rows and columns
 
 Cell = tuple[int, int]  # row and column, from 0 at the top left
 
@@ -38,9 +36,9 @@ class Portal(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """A drawing of `rows` of one length, X for a wall and . for a free cell, and what is in it.
+    """A drawing of `rows` of equal length, X for a wall and . for a free cell, and what is in it.
 
-    Without a `start` an episode begins at any free cell that is no goal.
+    Without a `start` an episode begins on any free cell that is not a goal.
     """
 
     name: str
@@ -63,16 +61,16 @@ class Layout:
 
     @property
     def cells(self) -> list[Cell]:
-        """The free cells, row by row: the i-th is state i."""
+        """Return the free cells, row by row: the i-th is state i."""
         return [(int(row), int(column)) for row, column in np.argwhere(self.free)]
 
     def is_free(self, cell: Cell) -> bool:
-        """Whether there is such a cell and no wall on it."""
+        """Return whether there is such a cell and no wall on it."""
         (row, column), (height, width) = cell, self.shape
         return 0 <= row < height and 0 <= column < width and self.rows[row][column] != "X"
 
     def outcomes(self, cell: Cell, direction: int) -> list[tuple[Cell, float]]:
-        """Where a move may lead, with probabilities: walls and closed doors leave one in place."""
+        """Return where a move may lead, with probabilities; walls and closed doors stop it."""
         if (portal := self._portals.get((cell, direction))) is not None:
             total = sum(portal.weights)
             return [(e, w / total) for e, w in zip(portal.exits, portal.weights, strict=True) if w]
@@ -87,18 +85,18 @@ class Layout:
         return [(there, door.chance), (cell, 1.0 - door.chance)]
 
     def with_goals(self, goals: Iterable[Cell]) -> "Layout":
-        """The same with other goals, or with none."""
+        """Return the layout with these goals only."""
         return replace(self, goals=tuple(goals))
 
     def text(self) -> str:
-        """The layout in the comma format, from which `grid_parser.parse_layout` makes it again."""
+        """Return the layout in the comma format, which `parser.parse_layout` reads."""
         exits = {cell: i for i, cell in enumerate({e: None for p in self.portals for e in p.exits})}
         height, width = self.shape
         cells = [[self._tokens((r, c), exits) for c in range(width)] for r in range(height)]
         return "\n".join(",".join(row) for row in cells) + "\n"
 
     def _tokens(self, cell: Cell, exits: dict[Cell, int]) -> str:
-        """One cell of the comma format."""
+        """Return one cell of the comma format."""
         if not self.is_free(cell):
             return "X"
         tokens = ["S"] if cell == self.start else []
@@ -127,7 +125,7 @@ class Layout:
 
 
 def ahead(cell: Cell, direction: int) -> Cell:
-    """The neighbour in `direction`, wall or not."""
+    """Return the neighbor in `direction`, wall or not."""
     down, right = STEPS[direction]
     return cell[0] + down, cell[1] + right
 
@@ -137,47 +135,48 @@ def opposite(direction: int) -> int:
 
 
 def unreachable(layout: Layout) -> list[Cell]:
-    """The free cells that no episode comes to: apart from the start, or from the largest part.
+    """Return the free cells that no episode reaches from the start.
 
-    Without a start an episode may begin anywhere, and cells count as together if there is a way
-    between them in either direction.
+    Without a start an episode may begin anywhere; then these are the cells outside the largest
+    part, and two cells belong together if there is a way between them in either direction.
     """
-    cells = layout.cells
-    onward: dict[Cell, set[Cell]] = {cell: set() for cell in cells}
-    for cell in cells:
-        for direction in range(4):
-            for there, _ in layout.outcomes(cell, direction):
-                onward[cell].add(there)
-                if layout.start is None:
-                    onward[there].add(cell)
-    left, largest = set(cells), set()
-    while left and layout.start is None:
-        part = reached(onward, min(left))
-        left -= part
-        largest = max(largest, part, key=len)
+    onward, back = _ways(layout)
     if layout.start is not None:
-        largest = reached(onward, layout.start)
-    return [cell for cell in cells if cell not in largest]
+        largest = _reach(onward, layout.start)
+    else:
+        either = {cell: onward[cell] | back[cell] for cell in onward}
+        left, largest = set(onward), set()
+        while left:
+            part = _reach(either, min(left))
+            left -= part
+            largest = max(largest, part, key=len)
+    return [cell for cell in layout.cells if cell not in largest]
 
 
 def is_strongly_connected(layout: Layout) -> bool:
-    """Whether every free cell can be reached from every other."""
+    """Return whether every free cell can be reached from every other."""
+    cells = layout.cells
+    return all(len(_reach(ways, cells[0])) == len(cells) for ways in _ways(layout))
+
+
+def _ways(layout: Layout) -> tuple[dict[Cell, set[Cell]], dict[Cell, set[Cell]]]:
+    """Return for each free cell where one move may lead, and where one may come from."""
     cells = layout.cells
     onward: dict[Cell, set[Cell]] = {cell: set() for cell in cells}
     back: dict[Cell, set[Cell]] = {cell: set() for cell in cells}
     for cell in cells:
         for direction in range(4):
-            for there, _ in layout.outcomes(cell, direction):
-                onward[cell].add(there)
-                back[there].add(cell)
-    return all(len(reached(ways, cells[0])) == len(cells) for ways in (onward, back))
+            for target, _ in layout.outcomes(cell, direction):
+                onward[cell].add(target)
+                back[target].add(cell)
+    return onward, back
 
 
-def reached(ways: dict[Cell, set[Cell]], first: Cell) -> set[Cell]:
-    """All that can be come to from `first`."""
-    seen, waiting = {first}, [first]
+def _reach(ways: dict[Cell, set[Cell]], first: Cell) -> set[Cell]:
+    """Return every cell that can be reached from `first`."""
+    reached, waiting = {first}, [first]
     while waiting:
-        new = ways[waiting.pop()] - seen
-        seen |= new
+        new = ways[waiting.pop()] - reached
+        reached |= new
         waiting += new
-    return seen
+    return reached

@@ -1,22 +1,21 @@
-"""Layouts from text: both formats in use, read strictly, with errors that say where.
+"""Layouts from text: two formats, read strictly, with errors that say where.
 
     one character a cell       X or # wall, S start, G goal, . or a blank free
-    cells between commas       the same, and several marks a cell:
-        DRU:0.3                one-way doors right and up; the ways back succeed with 0.3 (or never)
+    cells between commas       the same, and several marks in one cell:
+        DRU:0.3                one-way doors right and up; the way back succeeds with 0.3 (or never)
         E7                     exit 7 of portals
-        PU:7@2_8               moving up leads to exit 7 or 8, by the weights 2 and 1
+        PU:7@2_8               moving up leads to exit 7 or 8, with weights 2 and 1
 
-Short lines go on free, as editors strip blanks at the end. Older readers take every unknown
-character for free, and a door into a wall for nothing; so does `lenient=True`. Imports the standard
-library and `grid_layouts`. Tests: `tests/envs/test_grid_layouts.py`.
+Short lines are filled up with free cells, because editors strip blanks at line ends. Older readers
+take every unknown character for a free cell, and ignore a door into a wall; so does `lenient=True`.
 """
 
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loopless.envs import EnvError
 from loopless.envs.grids.layouts import DIRECTIONS, Cell, Door, Layout, Portal, ahead, unreachable
-from loopless.envs.refusals import EnvError
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 _TOKEN = re.compile(
@@ -31,12 +30,12 @@ _MARKS = (
     f"{DIRECTIONS} (doors, DR or DR:0.3), E and a number (exit), P, a direction and exits "
     "(portal, PU:7@2_8)"
 )
-_SHOWN = 8  # so many problems are listed, the rest are counted
+_MOST_PROBLEMS = 8  # listed in an error; the rest are counted
 
 
 @dataclass
 class _Reading:
-    """What has been read so far, and what was wrong with it."""
+    """What has been read so far, and the problems with it."""
 
     lenient: bool
     places: dict[Cell, tuple[int, int]] = field(default_factory=dict)  # line and column, from 1
@@ -48,12 +47,13 @@ class _Reading:
     entrances: list[tuple[Cell, int, str]] = field(default_factory=list)
     problems: list[tuple[tuple[int, int], str]] = field(default_factory=list)
 
-    def wrong(self, place: Cell | tuple[int, int], what: str, *, is_cell: bool = True) -> None:
+    def report(self, place: Cell | tuple[int, int], what: str, *, is_cell: bool = True) -> None:
+        """Add a problem with a cell, or at a line and column."""
         self.problems.append((self.places[place] if is_cell else place, what))
 
 
 def read_layout(path: str | Path, *, lenient: bool = False) -> Layout:
-    """The layout in a file; EnvError if it cannot be read, or is wrong, with line and column."""
+    """Return the layout in a file; EnvError, with line and column, if it is wrong."""
     path = Path(path)
     try:
         text = path.read_text("utf-8")
@@ -63,7 +63,7 @@ def read_layout(path: str | Path, *, lenient: bool = False) -> Layout:
 
 
 def parse_layout(text: str, name: str = "layout", *, lenient: bool = False) -> Layout:
-    """The layout that `text` draws; EnvError with everything that is wrong, by line and column."""
+    """Return the layout that `text` draws; EnvError lists all problems by line and column."""
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1)]
     has_commas = "," in text
     lines = _without_empty_ends(lines, all_of_them=has_commas)
@@ -81,7 +81,7 @@ def parse_layout(text: str, name: str = "layout", *, lenient: bool = False) -> L
     if len(reading.starts) > 1:
         line, column = reading.places[reading.starts[0]]
         for cell in reading.starts[1:]:
-            reading.wrong(cell, f"a second start; the first is in line {line}, column {column}")
+            reading.report(cell, f"a second start; the first is in line {line}, column {column}")
     bare = Layout(name, rows)
     doors = _doors(reading, bare)
     portals = _portals(reading, bare)
@@ -90,13 +90,13 @@ def parse_layout(text: str, name: str = "layout", *, lenient: bool = False) -> L
     layout = Layout(name, rows, start, tuple(reading.goals), doors, portals)
     for cell in unreachable(layout):
         place = reading.places.get(cell, (lines[cell[0]][0], cell[1] + 1))
-        reading.wrong(place, "a free cell that cannot be reached; wall it in", is_cell=False)
+        reading.report(place, "a free cell that cannot be reached; wall it in", is_cell=False)
     _refuse(name, reading)
     return layout
 
 
 def _without_empty_ends(lines: list[tuple[int, str]], *, all_of_them: bool):
-    """Without empty lines before and after the drawing (between commas: without any)."""
+    """Drop empty lines before and after the drawing, or all of them in the comma format."""
     if all_of_them:
         return [(i, line) for i, line in lines if line.strip()]
     full = [k for k, (_, line) in enumerate(lines) if line]
@@ -114,15 +114,15 @@ def _read_characters(reading: _Reading, row: int, number: int, line: str) -> Non
         elif character == "G":
             reading.goals.append(cell)
         elif character not in ". " and not reading.lenient:
-            reading.wrong(
+            reading.report(
                 cell,
-                f"unknown cell {character!r}; one is X or # (wall), . or blank (free), S (start) "
+                f"unknown cell {character!r}; use X or # (wall), . or blank (free), S (start) "
                 f"or G (goal)",
             )
 
 
 def _read_cells(reading: _Reading, row: int, number: int, line: str) -> None:
-    begin = 0
+    begin = 0  # of the cell in its line
     for column, text in enumerate(line.split(",")):
         cell = row, column
         reading.places[cell] = number, begin + 1 + len(text) - len(text.lstrip())
@@ -132,16 +132,16 @@ def _read_cells(reading: _Reading, row: int, number: int, line: str) -> None:
             if token is None:
                 place = number, begin + at + 1
                 what = f"unknown mark {text[at:].strip()!r}; known are {_MARKS}"
-                reading.wrong(place, what, is_cell=False)
+                reading.report(place, what, is_cell=False)
                 break
-            _read_token(reading, cell, token)
+            _read_mark(reading, cell, token)
             at = token.end()
         begin += len(text) + 1
         if cell in reading.walls and text.strip() not in ("X", "#"):
-            reading.wrong(cell, f"a wall with something in it: {text.strip()!r}")
+            reading.report(cell, f"a wall with something in it: {text.strip()!r}")
 
 
-def _read_token(reading: _Reading, cell: Cell, token: re.Match) -> None:
+def _read_mark(reading: _Reading, cell: Cell, token: re.Match) -> None:
     if token["wall"]:
         reading.walls.add(cell)
     elif token["start"]:
@@ -151,52 +151,53 @@ def _read_token(reading: _Reading, cell: Cell, token: re.Match) -> None:
     elif token["doors"]:
         chance = float(token["chance"] or 0)
         if chance > 1:
-            reading.wrong(cell, f"a door that succeeds with {chance:g}; probabilities are up to 1")
+            reading.report(cell, f"a door that succeeds with {chance:g}; probabilities are up to 1")
         reading.doors += [Door(cell, DIRECTIONS.index(d), chance) for d in token["doors"]]
     elif token["exit"]:
         number = int(token["exit"])
         if number in reading.exits:
             line, column = reading.places[reading.exits[number]]
-            reading.wrong(cell, f"exit {number} again; it is in line {line}, column {column}")
+            reading.report(cell, f"exit {number} again; it is in line {line}, column {column}")
         reading.exits[number] = cell
     elif token["portal"]:
         reading.entrances.append((cell, DIRECTIONS.index(token["portal"]), token["targets"]))
 
 
 def _doors(reading: _Reading, layout: Layout) -> tuple[Door, ...]:
-    kept = []
+    doors = []
     for door in reading.doors:
         if layout.is_free(ahead(door.cell, door.direction)):
-            kept.append(door)
+            doors.append(door)
         elif not reading.lenient:
-            reading.wrong(door.cell, f"the door {DIRECTIONS[door.direction]} leads into a wall")
-    return tuple(kept)
+            reading.report(door.cell, f"the door {DIRECTIONS[door.direction]} leads into a wall")
+    return tuple(doors)
 
 
 def _portals(reading: _Reading, layout: Layout) -> tuple[Portal, ...]:
-    found: dict[tuple[Cell, int], Portal] = {}
+    portals: dict[tuple[Cell, int], Portal] = {}
     for cell, direction, targets in reading.entrances:
         exits, weights = [], []
         for target in targets.split("_"):
             number, _, weight = target.partition("@")
             if int(number) not in reading.exits:
-                reading.wrong(
+                reading.report(
                     cell, f"a portal to exit {number}, and no cell has the mark E{number}"
                 )
                 continue
             exits.append(reading.exits[int(number)])
             weights.append(float(weight or 1))
         if weights and not sum(weights) > 0:
-            reading.wrong(cell, "a portal whose weights are all 0")
-        if (cell, direction) in found:
-            reading.wrong(cell, f"a second portal {DIRECTIONS[direction]} from one cell")
-        found[cell, direction] = Portal(cell, direction, tuple(exits), tuple(weights))
-    return tuple(found.values())
+            reading.report(cell, "a portal whose weights are all 0")
+        if (cell, direction) in portals:
+            reading.report(cell, f"a second portal {DIRECTIONS[direction]} from one cell")
+        portals[cell, direction] = Portal(cell, direction, tuple(exits), tuple(weights))
+    return tuple(portals.values())
 
 
 def _refuse(name: str, reading: _Reading) -> None:
     if reading.problems:
         ordered = sorted(reading.problems)
-        told = [f"line {line}, column {column}: {what}" for (line, column), what in ordered]
-        more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-        raise EnvError(f"grid: {name}: {'; '.join(told[:_SHOWN])}{more}.")
+        lines = [f"line {line}, column {column}: {what}" for (line, column), what in ordered]
+        rest = len(lines) - _MOST_PROBLEMS
+        more = f"; and {rest} more" if rest > 0 else ""
+        raise EnvError(f"grid: {name}: {'; '.join(lines[:_MOST_PROBLEMS])}{more}.")

@@ -1,24 +1,25 @@
 """A grid world as tables: what every state looks like, where every move leads, and how likely.
 
-Everything else about grids is a gather from these tables: collection (`grid_collect`), the exact
-eigenvectors (`grid_laplacian`), and both faces of the task (`grid_env`, `grid_gym`). Imports NumPy
-only. Loop twins are in `tests/envs/test_grid_world.py`.
+Everything else about grids reads these tables: collection (`collect.py`), exact eigenvectors
+(`laplacian.py`), and the environments that use `GridTask` (`envs.compiled.tables.Grid`,
+`gym.GridEnv`).
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from loopless.envs import EnvError, refuse
 from loopless.envs.grids.generators import generate, with_random_doors
 from loopless.envs.grids.layouts import Cell, Layout, unreachable
 from loopless.envs.grids.parser import parse_layout, read_layout
-from loopless.envs.refusals import EnvError, refuse
 from loopless.refusals import check_choice, check_count
 
 ACTIONS = ("up", "right", "down", "left")
+OBSERVATIONS = ("xy", "one-hot", "pixels")
 _WALL, _FREE, _AGENT, _GOAL = (64, 64, 64), (255, 255, 255), (255, 0, 0), (0, 255, 0)
 
 
@@ -33,13 +34,13 @@ class GridWorld:
 
     def __post_init__(self) -> None:
         layout = self.layout
-        named = [layout.start] if layout.start else []
-        named += [*layout.goals, *(door.cell for door in layout.doors)]
-        named += [cell for portal in layout.portals for cell in (portal.cell, *portal.exits)]
-        walled = [cell for cell in dict.fromkeys(named) if not layout.is_free(cell)]
+        used = [layout.start] if layout.start else []
+        used += [*layout.goals, *(door.cell for door in layout.doors)]
+        used += [cell for portal in layout.portals for cell in (portal.cell, *portal.exits)]
+        walls = [cell for cell in dict.fromkeys(used) if not layout.is_free(cell)]
         refuse(
             f"grid: {layout.name}",
-            [f"row {row}, column {column} is no free cell" for row, column in walled],
+            [f"row {row}, column {column} is no free cell" for row, column in walls],
             [] if layout.cells else ["there is no free cell"],
         )
         apart = unreachable(layout)
@@ -65,7 +66,7 @@ class GridWorld:
         return np.where(free, np.cumsum(free).reshape(free.shape) - 1, -1).astype(np.int32)
 
     def state_of(self, cell: Cell) -> int:
-        """The state at a row and a column; EnvError if there is none."""
+        """Return the state at a row and a column; EnvError if there is none."""
         if not self.layout.is_free(cell):
             raise EnvError(f"grid: {self.layout.name}: {cell} (row, column) is no free cell.")
         return int(self.index[cell])
@@ -73,14 +74,14 @@ class GridWorld:
     @cached_property
     def _moves(self) -> tuple[np.ndarray, np.ndarray]:
         cells = self.layout.cells
-        found = [[self.layout.outcomes(cell, action) for action in range(4)] for cell in cells]
-        most = max(len(some) for row in found for some in row)
+        moves = [[self.layout.outcomes(cell, action) for action in range(4)] for cell in cells]
+        most = max(len(outcomes) for row in moves for outcomes in row)
         targets = np.zeros((self.states, 4, most), np.int32)
         chances = np.zeros((self.states, 4, most))
-        for state, row in enumerate(found):
-            for action, some in enumerate(row):
-                targets[state, action] = self.index[some[0][0]]
-                for k, (cell, chance) in enumerate(some):
+        for state, row in enumerate(moves):
+            for action, outcomes in enumerate(row):
+                targets[state, action] = self.index[outcomes[0][0]]
+                for k, (cell, chance) in enumerate(outcomes):
                     targets[state, action, k] = self.index[cell]
                     chances[state, action, k] = chance
         return targets, chances
@@ -98,13 +99,13 @@ class GridWorld:
     @cached_property
     def goals(self) -> np.ndarray:
         """[states] bool: where an episode ends."""
-        found = np.zeros(self.states, bool)
-        found[[self.index[cell] for cell in self.layout.goals]] = True
-        return found
+        goals = np.zeros(self.states, bool)
+        goals[[self.index[cell] for cell in self.layout.goals]] = True
+        return goals
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """[states] float64: how likely an episode begins there: at S, or anywhere but at goals."""
+        """[states] float64: how likely an episode begins there: at S, or anywhere but on goals."""
         allowed = ~self.goals
         if self.layout.start is not None:
             allowed = np.arange(self.states) == self.index[self.layout.start]
@@ -113,22 +114,22 @@ class GridWorld:
         return allowed / allowed.sum()
 
     def policy(self, policy=None) -> np.ndarray:
-        """`policy` [states, actions] checked and in float64; None is the uniform one."""
+        """Return `policy` [states, actions] checked and in float64; None is the uniform one."""
         if policy is None:
             return np.full((self.states, 4), 0.25)
         table = np.asarray(policy, np.float64)
-        wrong = [] if table.shape == (self.states, 4) else [f"its shape is {table.shape}"]
-        if not wrong and not (table >= 0).all():
-            wrong.append("it holds negative numbers or NaN")
-        if not wrong and not np.allclose(table.sum(1), 1, rtol=0, atol=1e-6):
-            wrong.append(f"row {np.abs(table.sum(1) - 1).argmax()} does not sum to 1")
-        refuse(f"grid: policy is [{self.states}, 4] of probabilities", wrong)
+        problems = [] if table.shape == (self.states, 4) else [f"its shape is {table.shape}"]
+        if not problems and not (table >= 0).all():
+            problems.append("it holds negative numbers or NaN")
+        if not problems and not np.allclose(table.sum(1), 1, rtol=0, atol=1e-6):
+            problems.append(f"row {np.abs(table.sum(1) - 1).argmax()} does not sum to 1")
+        refuse(f"grid: policy is [{self.states}, 4] of probabilities", problems)
         return table / table.sum(1, keepdims=True)
 
     def transition_matrix(self, policy=None) -> np.ndarray:
-        """P [states, states] float64: how likely a step under `policy` leads from one to the other.
+        """Return P [states, states] float64: how likely a step of `policy` leads from s to s'.
 
-        Goals do not stop this walk: where an episode ends is a matter of the task.
+        Goals do not stop this walk; where an episode ends is for the task to say.
         """
         joint = self.policy(policy)[:, :, None] * self.chances
         matrix = np.zeros((self.states, self.states))
@@ -136,7 +137,7 @@ class GridWorld:
         return matrix
 
     def xy(self, scaling: Literal["half", "centred"] = "half") -> np.ndarray:
-        """[states, 2] float32: column and row of each state, as an encoder's input.
+        """Return [states, 2] float32: column and row of each state, as input of an encoder.
 
         "half" is xy/size − ½, in [−½, ½) on each axis; "centred" is (xy − size/2) / (longer side/2)
         and keeps the cells square.
@@ -148,27 +149,26 @@ class GridWorld:
         return scaled.astype(np.float32)
 
     def one_hot(self) -> np.ndarray:
-        """[states, states] float32: the identity."""
+        """Return [states, states] float32: the identity."""
         return np.eye(self.states, dtype=np.float32)
 
     def pictures(self, scale: int = 1) -> np.ndarray:
-        """[states, height·scale, width·scale, 3] uint8: the grid, goals green, the agent red."""
+        """Return [states, height·scale, width·scale, 3] uint8, goals green and the agent red."""
         refuse("grid: pictures", check_count("scale", scale))
         ground = np.where(self.layout.free[..., None], _FREE, _WALL).astype(np.uint8)
         rows, columns = self.cells.T
         ground[rows[self.goals], columns[self.goals]] = _GOAL
-        found = np.repeat(ground[None], self.states, 0)
-        found[np.arange(self.states), rows, columns] = _AGENT
-        return found.repeat(scale, 1).repeat(scale, 2)
+        pictures = np.repeat(ground[None], self.states, 0)
+        pictures[np.arange(self.states), rows, columns] = _AGENT
+        return pictures.repeat(scale, 1).repeat(scale, 2)
 
     def on_the_grid(self, values: np.ndarray, fill: Any = np.nan) -> np.ndarray:
-        """`values` [states, ...] laid out as [height, width, ...], with `fill` on walls."""
+        """Return `values` [states, ...] laid out as [height, width, ...], with `fill` on walls."""
         values = np.asarray(values)
-        laid = np.full(
-            (*self.layout.shape, *values.shape[1:]), fill, np.result_type(values, type(fill))
-        )
-        laid[tuple(self.cells.T)] = values
-        return laid
+        shape, dtype = (*self.layout.shape, *values.shape[1:]), np.result_type(values, type(fill))
+        grid = np.full(shape, fill, dtype)
+        grid[tuple(self.cells.T)] = values
+        return grid
 
 
 def make_grid(
@@ -179,10 +179,10 @@ def make_grid(
     goals: Any = None,
     lenient: bool = False,
 ) -> GridWorld:
-    """The grid of a name ("GridRoom-4"), of a file, of a drawing with several lines, or a layout.
+    """Return the grid of a name ("GridRoom-4"), a file, a drawing of several lines, or a layout.
 
-    `doors` so many passages become one-way, drawn by `door_seed`; `goals`, cells (row, column),
-    replace those of the layout, () by none.
+    So many as `doors` passages become one-way, drawn by `door_seed`. `goals`, cells (row, column),
+    replace those of the layout; () means none.
     """
     layout = _layout_of(source, lenient)
     if goals is not None:
@@ -201,3 +201,94 @@ def _layout_of(source: str | Path | Layout, lenient: bool) -> Layout:
     if looks_like_a_path or Path(source).is_file():
         return read_layout(source, lenient=lenient)
     return generate(str(source))
+
+
+@dataclass(frozen=True)
+class GridTask:
+    """An agent walks a grid to a goal. Arriving pays 1 and terminates, all else pays 0.
+
+    layout: a name ("GridRoom-4"), a file, or a drawing of several lines.
+    goal: (row, column); by default that of the layout, or else its last free cell.
+    obs: "xy" [2] float32, "one-hot" [states] float32, or "pixels" [height, width, 3] uint8.
+    doors, door_seed: so many passages become one-way, drawn by the seed.
+    max_steps: the number of steps after which an episode is truncated.
+
+    An episode starts at S if the layout has one, else anywhere but on goals. The optimal value of a
+    start is γ^(distance − 1) if no move is random.
+    """
+
+    layout: str = "GridRoom-4"
+    goal: Any = None
+    obs: str = "xy"
+    doors: int = 0
+    door_seed: int = 42
+    max_steps: int = 200
+
+    actions: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        refuse(
+            "envs: grid",
+            check_choice("obs", self.obs, OBSERVATIONS),
+            check_count("max_steps", self.max_steps),
+            check_count("doors", self.doors, 0),
+            check_count("door_seed", self.door_seed, 0),
+        )
+        if self.goal is not None:
+            try:
+                row, column = (int(x) for x in self.goal)
+            except (TypeError, ValueError):
+                raise EnvError(
+                    f"envs: grid: goal is (row, column); received {self.goal!r}."
+                ) from None
+            object.__setattr__(self, "goal", (row, column))  # a list would not be hashable
+        _ = self.world  # so that a wrong layout is an error now, not at the first step
+
+    @cached_property
+    def world(self) -> GridWorld:
+        layout = make_grid(self.layout, doors=self.doors, door_seed=self.door_seed).layout
+        goals = layout.goals if self.goal is None else (self.goal,)
+        return GridWorld(layout.with_goals(goals or (layout.cells[-1],)))
+
+    @cached_property
+    def observations(self) -> np.ndarray:
+        """[states, ...]: what each state looks like."""
+        if self.obs == "pixels":
+            return self.world.pictures()
+        return self.world.xy() if self.obs == "xy" else self.world.one_hot()
+
+    @property
+    def obs_shape(self) -> tuple[int, ...]:
+        return self.observations.shape[1:]
+
+    @property
+    def obs_dtype(self) -> str:
+        return str(self.observations.dtype)
+
+    @cached_property
+    def cumulative_chances(self) -> np.ndarray:
+        """[states, actions, K] float32: running sums of the world's `chances`, the last one 1."""
+        return running_sums(self.world.chances).astype(np.float32)
+
+    @cached_property
+    def start_states(self) -> np.ndarray:
+        """[n] int32: where an episode may start, all equally likely."""
+        return np.flatnonzero(self.world.starts).astype(np.int32)
+
+    @cached_property
+    def distances(self) -> np.ndarray:
+        """[states] int64: the fewest moves to a goal, if all succeed; −1 if there is no way."""
+        can_follow = self.world.transition_matrix() > 0
+        distances = np.where(self.world.goals, 0, -1)
+        for moves in range(1, self.world.states):
+            next_states = (distances < 0) & can_follow[:, distances == moves - 1].any(1)
+            if not next_states.any():
+                break
+            distances[next_states] = moves
+        return distances
+
+
+def running_sums(chances: np.ndarray) -> np.ndarray:
+    """Return running sums over the last axis that end at exactly 1, to draw outcomes with."""
+    sums = chances.cumsum(-1)
+    return sums / sums[..., -1:]

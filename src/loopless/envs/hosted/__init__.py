@@ -1,1 +1,1 @@
-"""Gymnasium environments, stepped on the host."""
+"""Any Gymnasium environment, stepped on the host. `envs.HostedEnvs` is what others use."""

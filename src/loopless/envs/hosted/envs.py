@@ -1,8 +1,8 @@
-"""Any Gymnasium environment, vectorised, in the form that trainers use.
+"""Any Gymnasium environment, vectorized, in the form that trainers use.
 
-Every row is experience with its true successor, or is marked as none; ends are kept apart;
-returns and lengths of episodes are counted here. Imports Gymnasium, NumPy and Numba, never JAX.
-The plain way, `gymnasium.vector.SyncVectorEnv`, is its twin: `tests/envs/test_hosted.py`.
+Every step is experience with its true successor, or is marked as not; terminations and truncations
+are kept apart; returns and lengths of episodes are counted here. JAX is never imported. What steps
+the environments is `loops.EnvLoop`, `workers.Workers` or `vector.VectorLoop`.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,15 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loopless.envs import masks
-from loopless.envs.hosted import ids as gym_ids
-from loopless.envs.hosted import vector
+from loopless.envs import EnvError, NonFiniteError, VectorStep, masks, refuse
+from loopless.envs.hosted import ids, vector
 from loopless.envs.hosted.blocks import Block, Tally
 from loopless.envs.hosted.loops import EnvLoop
 from loopless.envs.hosted.workers import Workers
-from loopless.envs.refusals import EnvError, NonFiniteError, refuse
 from loopless.envs.spaces import Box, Space, choices
-from loopless.envs.steps import VectorStep
 from loopless.refusals import check_choice, check_count
 
 VECTORIZATIONS = ("auto", "sync", "async", "native", "envpool")
@@ -47,19 +44,18 @@ class HostedEnvs:
     vectorization: "sync" steps them in this process; "async" in worker processes that share its
         memory; "native" by the id's own vector environment; "envpool" by envpool's. "auto" is
         "sync". Sync and async give the same experience; the others draw their own random numbers.
-    seed: spread to the environments, so that neighbouring seeds share none of them.
+    seed: makes a seed for each environment; neighboring seeds share none of these.
     env_kwargs: for the environment's constructor, and `max_episode_steps`.
-    preprocess: "auto" gives Atari games the standard preprocessing (`gym_ids.Recipe`), "none"
-        leaves them as they are.
-    workers: processes of "async"; by default one a core.
+    preprocess: "auto" gives Atari games the standard preprocessing (`ids.Recipe`), "none" does not.
+    workers: processes of "async"; by default one per core.
 
         with HostedEnvs("CartPole-v1", envs=8, seed=0) as world:
             block = world.collect(policy, steps=100)     # policy: obs [8, 4] → actions [8]
 
-    If the environments tell which actions are legal (`masks.py`), `mask` [envs, n] says so of
+    If the environments say which actions are legal (`masks.py`), `mask` [envs, n] belongs to
     `obs`, blocks have `all_masks`, and a policy that takes two arguments gets (obs, mask).
     An environment's state cannot be saved: after a resume, `restart` it with a new seed.
-    `env_seconds` and `act_seconds` add up where the time went.
+    `env_seconds` and `act_seconds` sum up the time spent in environments and in the policy.
     """
 
     def __init__(
@@ -85,7 +81,7 @@ class HostedEnvs:
         if vectorization == "envpool":
             loop: Loop = vector.envpool(env_id, envs, dict(env_kwargs or {}))
         else:
-            recipe = gym_ids.recipe(env_id, env_kwargs, preprocess)
+            recipe = ids.recipe(env_id, env_kwargs, preprocess)
             if vectorization == "native":
                 loop = vector.native(recipe, envs)
             elif vectorization == "async":
@@ -96,7 +92,7 @@ class HostedEnvs:
 
     @classmethod
     def around(cls, env: Any, *, seed: int = 0) -> "HostedEnvs":
-        """A vector environment that you made yourself, of any autoreset mode."""
+        """Wrap a vector environment that you made yourself, of any autoreset mode."""
         self = cls.__new__(cls)
         self.vectorization = "native"
         loop = vector.VectorLoop(type(env).__name__, lambda _: env)
@@ -116,7 +112,7 @@ class HostedEnvs:
         self._blocks: dict[int, Block] = {}
         try:
             self.restart(seed)
-            empty = self.block(1)  # which counts nothing, but loads the kernels now
+            empty = self.block(1)  # counts nothing, but loads the kernels now
             empty.finish(True)
             self._tally.count(empty)
         except BaseException:
@@ -133,11 +129,11 @@ class HostedEnvs:
 
     @property
     def actions(self) -> int:
-        """The number of discrete actions; EnvError if they are of another kind."""
+        """Return the number of discrete actions; EnvError if they are of another kind."""
         return choices(self.action_space, f"envs: {self.env_id}")
 
     def restart(self, seed: int) -> None:
-        """Drop all running episodes, and start anew from `seed`."""
+        """Drop all running episodes and start anew from `seed`."""
         # 31 bits, because the seeds of some emulators are C integers
         seeds = np.random.SeedSequence(seed).generate_state(self.envs) >> 1
         self._refuse_if_closed()
@@ -147,7 +143,7 @@ class HostedEnvs:
         self._tally = Tally(self.envs)
 
     def block(self, steps: int) -> Block:
-        """Arrays for `collect(out=...)`."""
+        """Return arrays for `collect(out=...)`."""
         refuse(f"envs: {self.env_id}", check_count("steps", steps))
         width = 0 if self.mask is None else masks.width(self.action_space)
         return Block(steps, self.envs, self.obs_space, self.action_space, masks=width)
@@ -156,9 +152,9 @@ class HostedEnvs:
         """Act by `policy` for `steps` steps of all environments: `Block` of [steps, envs, ...].
 
         policy: observations [envs, ...] → actions [envs, ...]; the observations are a view that
-        stays as it is until the block is written again. If there are masks, it gets those, too,
-        [envs, n], unless it takes one argument only. Without `out`, calls with the same
-        `steps` write into the same block, so use or copy one before the next call.
+        does not change until the block is written again. If there are masks [envs, n], they are
+        its second argument, unless it takes only one. Without `out`, calls with the same `steps`
+        write into the same block, so use or copy it before the next call.
         """
         if out is None:
             if steps not in self._blocks:
@@ -175,27 +171,27 @@ class HostedEnvs:
                 f"neither. Make it by block({steps}) after the first reset."
             )
         self._refuse_if_closed()
-        observations, actions, step, chosen = out.all_obs, out.action, self._loop.step, None
+        observations, actions, step, action = out.all_obs, out.action, self._loop.step, None
         out.begin(self.obs, self.mask)
-        if out.all_masks is not None and masks.hears(policy):
-            policy = _told(policy, out.all_masks)
+        if out.all_masks is not None and masks.takes_mask(policy):
+            policy = _with_masks(policy, out.all_masks)
         acting = stepping = 0.0
         now = perf_counter()
         for t in range(steps):
-            actions[t] = chosen = policy(observations[t])
+            actions[t] = action = policy(observations[t])
             acted = perf_counter()
             acting += acted - now
             step(t, out)
             now = perf_counter()
             stepping += now - acted
-        self._refuse_misfit(chosen)
+        self._refuse_misfit(action)
         self._finish(out)
         self.act_seconds += acting
         self.env_seconds += stepping + (perf_counter() - now)
         return out
 
     def step(self, actions: Any) -> VectorStep:
-        """One step of all environments, into fresh arrays."""
+        """Take one step of all environments, into fresh arrays."""
         block = self.collect(lambda _: actions, 1, out=self.block(1))
         returns, lengths = self._tally.returns.copy(), self._tally.lengths.copy()
         returns[block.episodes.env] = block.episodes.episode_return
@@ -213,12 +209,12 @@ class HostedEnvs:
         )
 
     def render(self) -> Any:
-        """A frame of each environment, if env_kwargs has render_mode="rgb_array"."""
+        """Return a frame of each environment, if env_kwargs has render_mode="rgb_array"."""
         return self._loop.render()
 
     @property
     def frame_rate(self) -> float:
-        """How many frames make a second."""
+        """Return how many frames make a second."""
         return getattr(self._loop, "frame_rate", 30.0)
 
     def close(self) -> None:
@@ -270,7 +266,7 @@ class HostedEnvs:
             raise EnvError(f"envs: {self.env_id} is closed. Make new ones.")
 
 
-def _told(policy: Callable[..., Any], all_masks: np.ndarray) -> Callable[[np.ndarray], Any]:
-    """`policy` with the masks of one step after the other."""
+def _with_masks(policy: Callable[..., Any], all_masks: np.ndarray) -> Callable[[np.ndarray], Any]:
+    """Return `policy` with the masks of one step after the other as its second argument."""
     rows = iter(all_masks)
     return lambda obs: policy(obs, next(rows))

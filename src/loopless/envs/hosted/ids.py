@@ -1,8 +1,8 @@
 """From a Gymnasium id to an environment, or to an error that says what to install or to type.
 
-An environment is made bare: the passive checker and the order enforcer go, and the time limit is
-counted by whoever steps (which is half of what a small environment's step costs), unless wrappers
-that might look at it stand around. Imports Gymnasium. Tests: `tests/envs/test_ids.py`.
+An environment is made without Gymnasium's checking wrappers. Its time limit is counted by whoever
+steps it, which saves half of the cost of a small environment's step, unless other wrappers that
+might use the limit are around it.
 """
 
 import json
@@ -18,8 +18,8 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from loopless.envs.compiled.registry import compiled_ids
-from loopless.envs.refusals import EnvError, refuse
+from loopless.envs import EnvError, refuse
+from loopless.envs.compiled import compiled_ids
 from loopless.refusals import check_count, did_you_mean
 
 _EXTRAS = {
@@ -38,9 +38,9 @@ _ATARI_ENTRY = "ale_py.env:AtariEnv"
 class Recipe:
     """How to make one environment, here or in another process.
 
-    atari: apply the standard preprocessing of Machado et al. 2018, as pictures [84, 84, 4] uint8:
-    up to 30 no-ops at the start, every action held for 4 frames, the greater of the last two
-    frames, grey, 84 × 84, the last 4 stacked. Rewards and lives are left alone.
+    atari: apply the standard preprocessing of Machado et al. 2018: up to 30 no-ops at the start,
+    every action repeated for 4 frames, the maximum of the last two frames, gray, 84 × 84, the last
+    4 stacked to pictures [84, 84, 4] uint8. Rewards and lives are not changed.
     """
 
     spec: EnvSpec
@@ -53,17 +53,17 @@ class Recipe:
 
     @property
     def limit(self) -> int | None:
-        """After how many steps an episode is truncated, counted by whoever steps."""
+        """Return after how many steps whoever steps it must truncate an episode; None for never."""
         return self.max_steps if self._is_bare else None
 
     @property
     def max_steps(self) -> int | None:
-        """After how many steps an episode is truncated; None if Gymnasium does not know."""
-        given = self.kwargs.get("max_episode_steps")
-        return self.spec.max_episode_steps if given is None else given
+        """Return after how many steps an episode is truncated; None if Gymnasium does not know."""
+        limit = self.kwargs.get("max_episode_steps")
+        return self.spec.max_episode_steps if limit is None else limit
 
     def make(self) -> gymnasium.Env:
-        """The environment, without the wrappers that only check."""
+        """Make the environment, without the wrappers that only check."""
         spec, kwargs = deepcopy(self.spec), dict(self.kwargs)
         spec.disable_env_checker = True
         if self._is_bare:
@@ -72,11 +72,11 @@ class Recipe:
         if self.atari:
             kwargs["frameskip"] = 1  # the preprocessing skips frames itself
         try:
-            # Box2D's types warn as they load, and if warnings are errors the process dies of it.
+            # Box2D's types warn as they load, which ends the process if warnings are errors.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
                 env = gymnasium.make(spec, **kwargs)
-                return _preprocessed(env) if self.atari else env
+                return _preprocess(env) if self.atari else env
         except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
             raise EnvError(_missing(self.spec, error)) from error
         except TypeError as error:
@@ -85,7 +85,7 @@ class Recipe:
             raise
 
     def to_json(self) -> str:
-        """For another process; EnvError if something in it cannot be written down."""
+        """Return the recipe as JSON for another process; EnvError if it cannot be written."""
         try:
             parts = {"spec": self.spec.to_json(), "kwargs": dict(self.kwargs), "atari": self.atari}
             return json.dumps(parts)
@@ -107,7 +107,7 @@ class Recipe:
 
 
 def recipe(env_id: str, env_kwargs: Mapping[str, Any] | None = None, preprocess: str = "auto"):
-    """How to make `env_id`; EnvError with the nearest names if nobody registered it."""
+    """Return how to make `env_id`; EnvError with the nearest names if it is not registered."""
     spec = find(env_id)
     is_atari = spec.entry_point == _ATARI_ENTRY
     if preprocess == "atari" and not is_atari:
@@ -119,16 +119,16 @@ def recipe(env_id: str, env_kwargs: Mapping[str, Any] | None = None, preprocess:
 
 
 def find(env_id: str) -> EnvSpec:
-    """The spec of a registered id; "module:Id" imports the module first."""
+    """Return the spec of a registered id; "module:Id" imports the module first."""
     module, _, name = env_id.rpartition(":")
-    if module:
+    if name.startswith("loopless/"):  # whatever module of ours an older configuration names
+        import_module("loopless.envs.worlds.gym")
+        import_module("loopless.envs.grids.gym")
+    elif module:
         try:
             import_module(module)
         except ImportError as error:
             raise EnvError(f"envs: {env_id}: importing {module} failed: {error}.") from error
-    if name.startswith("loopless/"):
-        import_module("loopless.envs.worlds.gym")
-        import_module("loopless.envs.grids.gym")
     if name not in gymnasium.registry and find_spec("ale_py"):
         import_module("ale_py")  # registers its games
     spec = gymnasium.registry.get(name)
@@ -154,7 +154,7 @@ def _missing(spec: EnvSpec, error: Exception) -> str:
     return f"envs: {spec.id} needs a package that is not installed: {error}. {todo}."
 
 
-def _preprocessed(env: gymnasium.Env) -> gymnasium.Env:
+def _preprocess(env: gymnasium.Env) -> gymnasium.Env:
     from gymnasium import wrappers
 
     env = wrappers.FrameStackObservation(wrappers.AtariPreprocessing(env), 4)

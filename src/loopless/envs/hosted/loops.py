@@ -1,8 +1,7 @@
 """Gymnasium environments stepped one after the other, at little more than their own cost.
 
-What `gymnasium.vector.SyncVectorEnv` does in its SAME_STEP mode, without its copies, its infos
-and its wrappers. Hosted mode runs it in this process, and worker processes run it over their
-share. Imports Gymnasium. Compared with SyncVectorEnv in `tests/envs/test_hosted.py`.
+This is what `gymnasium.vector.SyncVectorEnv` does in its SAME_STEP mode, without its copies, infos
+and wrappers. Hosted mode runs it in this process, and every worker process runs it for its share.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from loopless.envs import masks, spaces
+from loopless.envs import EnvError, masks, spaces
 from loopless.envs.hosted.blocks import Block
 from loopless.envs.hosted.ids import Recipe
-from loopless.envs.refusals import EnvError
 
 
 class EnvLoop:
@@ -40,7 +38,7 @@ class EnvLoop:
         self._masks: list[Callable[[Mapping], Any]] = []  # known after a reset
 
     def reset(self, seeds: Sequence[int], obs: np.ndarray) -> np.ndarray | None:
-        """Start all episodes anew, and write the observations [envs, ...]; gives masks, if any."""
+        """Start all episodes anew, write the observations [envs, ...], and return masks, if any."""
         infos = []
         for i, (env, seed) in enumerate(zip(self._envs, seeds, strict=True)):
             first, info = env.reset(seed=seed)
@@ -52,15 +50,15 @@ class EnvLoop:
             obs[i] = first if self._encode is None else self._encode(first)
             self._lengths[i] = 0
             infos.append(info)
-        known = masks.width(self.action_space) > 0
-        self._masks = masks.readers(self._envs, infos) if known else []
+        has_masks = masks.width(self.action_space) > 0
+        self._masks = masks.readers(self._envs, infos) if has_masks else []
         if not self._masks:
             return None
         return np.array([self._mask(i, info) for i, info in enumerate(infos)], bool)
 
     def step(self, t: int, block: Block) -> None:
-        """Step t: reads its actions, and writes rewards, ends and what to act on next."""
-        # The loop that hosted training spends most of its time in: locals, and nothing allocated.
+        """Take step t: read its actions, and write rewards, ends and what to act on next."""
+        # Hosted training spends most of its time in this loop: use locals, and allocate nothing.
         lengths, limit, encode = self._lengths, self._limit, self._encode
         rewards, following = block.exact_reward, block.all_obs[t + 1]
         legal = block.all_masks[t + 1] if self._masks and block.all_masks is not None else None
@@ -83,7 +81,7 @@ class EnvLoop:
                 legal[i] = self._mask(i, info)
 
     def render(self) -> list[Any]:
-        """A frame of each environment."""
+        """Return a frame of each environment."""
         return [env.render() for env in self._envs]
 
     def close(self) -> None:
@@ -91,11 +89,11 @@ class EnvLoop:
             env.close()
 
     def _mask(self, i: int, info: Mapping) -> Any:
-        return masks.checked(self._masks[i](info), self.action_space, f"envs: {self._name}")
+        return masks.check(self._masks[i](info), self.action_space, f"envs: {self._name}")
 
 
 def encoding(space) -> Callable[[Any], np.ndarray] | None:
-    """How an observation of a Gymnasium `space` is written into a block; None: as it is."""
+    """Return how observations of a Gymnasium `space` are encoded; None if they stay as they are."""
     if type(space).__name__ != "Discrete":
         return None
     one_hot, start = np.eye(int(space.n), dtype=np.float32), int(space.start)

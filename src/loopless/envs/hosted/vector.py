@@ -1,9 +1,8 @@
-"""Vector environments of others (Gymnasium's native ones, envpool's) in the form hosted mode uses.
+"""Vector environments of others (Gymnasium's native ones, envpool's), in the form hosted mode uses.
 
-They differ in what happens at an end, and say so in metadata["autoreset_mode"]. SAME_STEP hands
-the final observation over in infos. NEXT_STEP spends the following step on the reset, and that
-row is marked as no experience. DISABLED waits to be reset. Imports Gymnasium; envpool if asked
-for. Tests: `tests/envs/test_vector.py`.
+They differ in what happens at an end, and say so in metadata["autoreset_mode"]. SAME_STEP passes
+the final observation in infos. NEXT_STEP spends the following step on the reset, and that step is
+marked as not experience. DISABLED waits to be reset.
 """
 
 import inspect
@@ -16,11 +15,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from loopless.envs import masks, spaces
+from loopless.envs import EnvError, masks, spaces
 from loopless.envs.hosted.blocks import Block
 from loopless.envs.hosted.ids import Recipe
 from loopless.envs.hosted.loops import encoding
-from loopless.envs.refusals import EnvError
 from loopless.refusals import did_you_mean
 
 
@@ -28,7 +26,7 @@ class VectorLoop:
     """A vector environment; a step writes one row of a block.
 
     make(seed): makes it; called anew at every reset if it is `seeded_when_made`.
-    frames_first: whether pictures come as [frames, height, width], and are to be turned.
+    frames_first: whether pictures come as [frames, height, width] and must be transposed.
     """
 
     def __init__(
@@ -60,7 +58,7 @@ class VectorLoop:
         self._masks: Callable[[Mapping], tuple[Any, Any]] | None = None  # known after a reset
 
     def reset(self, seeds: Sequence[int], obs: np.ndarray) -> np.ndarray | None:
-        """Start all episodes anew, and write the observations [envs, ...]; gives masks, if any."""
+        """Start all episodes anew, write the observations [envs, ...], and return masks, if any."""
         if self._seeded_when_made:
             self._env.close()
             self._env, seed = self._make(seeds[0]), {}
@@ -79,10 +77,10 @@ class VectorLoop:
         return legal
 
     def step(self, t: int, block: Block) -> None:
-        """Step t: reads its actions, and writes rewards, ends and what to act on next."""
+        """Take step t: read its actions, and write rewards, ends and what to act on next."""
         actions = block.action[t].astype(self._action_dtype) + self._start
         obs, rewards, terminated, truncated, infos = self._env.step(actions)
-        told_anew, renewed = infos, self._all
+        reset_infos, was_reset = infos, self._all
         block.exact_reward[t] = rewards
         block.terminated[t], block.truncated[t] = terminated, truncated
         if self._mode is AutoresetMode.NEXT_STEP:
@@ -93,28 +91,28 @@ class VectorLoop:
         else:
             ended = block.terminated[t] | block.truncated[t]
             if ended.any():
-                final, obs, told_anew = self._restarted(obs, infos, ended)
-                renewed = self._all if told_anew is infos else ended
+                final, obs, reset_infos = self._restart(obs, infos, ended)
+                was_reset = self._all if reset_infos is infos else ended
                 block.next_obs[t][ended] = self._encode(final)
         block.all_obs[t + 1] = self._encode(obs)
         if block.all_masks is not None:
-            self._write_masks(block.all_masks[t + 1], infos, ~renewed)
-            self._write_masks(block.all_masks[t + 1], told_anew, renewed)
+            self._write_masks(block.all_masks[t + 1], infos, ~was_reset)
+            self._write_masks(block.all_masks[t + 1], reset_infos, was_reset)
 
     def render(self) -> Any:
-        """A frame of each environment."""
+        """Return a frame of each environment."""
         return self._env.render()
 
     def close(self) -> None:
         self._env.close()
 
-    def _restarted(self, obs, infos: dict, ended: np.ndarray):
-        """The final observations of those that `ended`, and what all of them show and say now."""
+    def _restart(self, obs, infos: dict, ended: np.ndarray):
+        """Return the final observations of those that `ended`, then all observations and infos."""
         if self._mode is AutoresetMode.DISABLED:
             final = np.array(obs[ended])
             return final, *self._env.reset(options={"reset_mask": ended})
-        final, given = infos.get("final_obs"), infos.get("_final_obs", ended)
-        if final is None or not np.array_equal(given, ended):
+        final, present = infos.get("final_obs"), infos.get("_final_obs", ended)
+        if final is None or not np.array_equal(present, ended):
             raise EnvError(
                 f"envs: {self._name} says that it resets in the same step, but gives no "
                 f'info["final_obs"] at every end; without it truncated steps have no successor.'
@@ -124,11 +122,11 @@ class VectorLoop:
     def _write_masks(self, legal: np.ndarray, infos: Mapping, rows: np.ndarray) -> None:
         if self._masks is not None and rows.any():
             what = f"envs: {self._name}"
-            legal[rows] = masks.picked(*self._masks(infos), rows, self.action_space, what)
+            legal[rows] = masks.select(*self._masks(infos), rows, self.action_space, what)
 
 
 def native(recipe: Recipe, envs: int) -> VectorLoop:
-    """Gymnasium's native vector environment of that id; in SAME_STEP mode if it can be asked to."""
+    """Return Gymnasium's native vector environment of that id, in SAME_STEP mode if it has it."""
     if recipe.spec.vector_entry_point is None:
         raise EnvError(
             f"envs: {recipe.env_id} has no native vector environment; use vectorization='sync' or "
@@ -141,7 +139,7 @@ def native(recipe: Recipe, envs: int) -> VectorLoop:
     kwargs: dict[str, Any] = dict(recipe.kwargs)
     if "autoreset_mode" in inspect.signature(entry).parameters:
         kwargs = {"autoreset_mode": AutoresetMode.SAME_STEP} | kwargs
-    if recipe.atari:  # what `Recipe.atari` says, and no more
+    if recipe.atari:  # only what `Recipe.atari` promises
         kwargs = {"reward_clipping": False, "use_fire_reset": False} | kwargs
 
     def make(seed: int):
@@ -153,7 +151,7 @@ def native(recipe: Recipe, envs: int) -> VectorLoop:
 
 
 def envpool(env_id: str, envs: int, env_kwargs: Mapping[str, Any]) -> VectorLoop:
-    """envpool's environment of that id, which resets in the next step and is seeded when made."""
+    """Return envpool's environment of that id, which is seeded when it is made."""
     try:
         pool: Any = import_module("envpool")
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""Small worlds whose right answers are known in closed form."""
+"""Small worlds whose right answers are known in closed form, to test trainers with."""

@@ -1,9 +1,7 @@
-"""The worlds with known answers as Gymnasium environments, so that hosted mode runs them too.
+"""The small worlds as Gymnasium environments, so that hosted mode and other libraries run them too.
 
-`register()` gives them their ids when hosted mode first asks for one; others say
-`gymnasium.make("loopless.envs.worlds.gym:loopless/Pixels-v0")`, or import this file. Imports
-NumPy and Gymnasium. Compared with the compiled faces in `tests/envs/test_worlds.py` and
-`tests/envs/test_table_worlds.py`.
+Hosted mode registers their ids when it first needs one. Elsewhere write
+`gymnasium.make("loopless.envs.worlds.gym:loopless/Pixels-v0")`, or import this file.
 """
 
 from collections.abc import Callable
@@ -12,8 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from loopless.envs.worlds.chain_and_pixels import ChainWorld, PixelsWorld
-from loopless.envs.worlds.tables import MaskedWorld, MemoryWorld
+from loopless.envs.worlds.rules import ChainWorld, MaskedWorld, MemoryWorld, PixelsWorld
 
 _IDS = {
     "loopless/Chain-v0": ("ChainEnv", {}),
@@ -26,7 +23,7 @@ _FRAME = 256  # the least height of a rendered frame in pixels
 
 
 class TableEnv(gymnasium.Env):
-    """A world of tables for Gymnasium; each below names its own."""
+    """A world of tables for Gymnasium; each subclass names its own."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
     kind: Callable[..., Any]
@@ -40,7 +37,7 @@ class TableEnv(gymnasium.Env):
         self._position = self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
-        """In any state that may come first, or in state options["position"]."""
+        """Start in any state that may come first, or in state options["position"]."""
         super().reset(seed=seed)
         anywhere = int(self.np_random.integers(self.world.starts))
         self._position, self._steps = (options or {}).get("position", anywhere), 0
@@ -58,36 +55,36 @@ class TableEnv(gymnasium.Env):
         )
 
     def render(self):
-        """One square a number of the observation, white where it is 1."""
+        """Return a square for each number of the observation, white where it is 1."""
         row = 64 + 191 * self.world.observations[None, self._position, :, None]
         squares = row.astype(np.uint8).repeat(_FRAME // 4, 0).repeat(_FRAME // 4, 1)
         return squares.repeat(3, 2)
 
 
 class ChainEnv(TableEnv):
-    """`worlds.ChainWorld` for Gymnasium."""
+    """`ChainWorld` for Gymnasium."""
 
     kind = ChainWorld
 
 
 class MemoryEnv(TableEnv):
-    """`table_worlds.MemoryWorld` for Gymnasium."""
+    """`MemoryWorld` for Gymnasium."""
 
     kind = MemoryWorld
 
 
 class MaskedEnv(TableEnv):
-    """`table_worlds.MaskedWorld` for Gymnasium."""
+    """`MaskedWorld` for Gymnasium."""
 
     kind = MaskedWorld
 
     def action_masks(self) -> np.ndarray:
-        """Which actions are legal now."""
+        """Return which actions are legal now."""
         return self.world.legal[self._position].copy()
 
 
 class PixelsEnv(gymnasium.Env):
-    """`worlds.PixelsWorld` for Gymnasium."""
+    """`PixelsWorld` for Gymnasium."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
 
@@ -100,37 +97,35 @@ class PixelsEnv(gymnasium.Env):
         self._agent = self._goal = self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
-        """Two different fields, or options["agent"] and options["goal"]."""
+        """Start on two different cells, or on options["agent"] and options["goal"]."""
         super().reset(seed=seed)
-        fields, chosen = self.world.cells**2, options or {}
-        agent, ahead = self.np_random.integers([0, 1], [fields, fields])
-        self._agent = chosen.get("agent", int(agent))
-        self._goal = chosen.get("goal", int((agent + ahead) % fields))
+        count, options = self.world.cells**2, options or {}
+        agent, ahead = self.np_random.integers([0, 1], [count, count])
+        self._agent = options.get("agent", int(agent))
+        self._goal = options.get("goal", int((agent + ahead) % count))
         self._steps = 0
         return self._picture(), {}
 
     def step(self, action):
-        self._agent, self._steps = self.world.next_fields[self._agent, action], self._steps + 1
+        self._agent, self._steps = self.world.next_cells[self._agent, action], self._steps + 1
         arrived = bool(self._agent == self._goal)
         late = self._steps >= self.world.max_steps
         return self._picture(), float(arrived), arrived, late, {}
 
     def render(self):
-        """The observation, large enough to look at."""
+        """Return the observation, large enough to look at."""
         size = -(-_FRAME // self.world.obs_shape[0])
         return self._picture().repeat(size, 0).repeat(size, 1)
 
     def _picture(self) -> np.ndarray:
         picture = np.zeros(self.world.obs_shape, np.uint8)
-        picture[..., 0], picture[..., 1] = (
-            self.world.spots[self._agent],
-            self.world.spots[self._goal],
-        )
+        picture[..., 0] = self.world.spots[self._agent]
+        picture[..., 1] = self.world.spots[self._goal]
         return picture
 
 
 def register() -> None:
-    """Tell Gymnasium the ids of this file, once. Time limits are the worlds' own."""
+    """Tell Gymnasium the ids of this file, once. The worlds have time limits of their own."""
     for env_id, (name, fields) in _IDS.items():
         if env_id not in gymnasium.registry:
             gymnasium.register(env_id, f"{__name__}:{name}", kwargs=dict(fields))

@@ -355,5 +355,6 @@ class ReplayBuffer(Ring, Persistent):
             self._gather(plan, block, arrays)
         else:
             ring.sample(*draw, block, plan.count, rows.packed, rows.stride, plan.table)
-            plan.gather_large(rows, block, arrays)
+            if plan.large:
+                plan.gather_large(rows, block, arrays)
         return plan.deliver(where, arrays, out, library)

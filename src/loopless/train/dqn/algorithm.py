@@ -1,9 +1,8 @@
 """Deep Q-learning, read from top to bottom: networks, loss, one update, the updates of an event.
 
-An event is `train_every` environment steps, then `updates` × `repeats` gradient steps, one after
-the other, sampling included. How the environment steps come about is in `compiled.py` and
-`hosted.py`; `loop.py` makes the same updates one by one. Random numbers are a function of (seed,
-event), so that neither the cut into chunks nor a resume changes them.
+An event is `train_every` environment steps, made by `compiled.py` or `hosted.py`, then `updates` ×
+`repeats` gradient steps; `loop.py` makes the same ones in a plain loop. Random numbers are a
+function of (seed, event), so that neither the cut into chunks nor a resume changes them.
 """
 
 from collections.abc import Callable
@@ -22,9 +21,10 @@ from loopless.nets.q_network import QNetwork
 from loopless.replay import device
 from loopless.runs.failures import BadConfig
 from loopless.train.dqn.config import DQN
-from loopless.train.engine import health, schedules
+from loopless.train.engine import health
 from loopless.train.engine.optimizer import Optimizer, clip_by_norm
 from loopless.train.engine.options import uses_convolutions
+from loopless.train.engine.schedules import line, progress
 
 
 class DQNLearner(NamedTuple):
@@ -82,9 +82,8 @@ class DQNAlgorithm:
 
     def target_values(self, learner: DQNLearner, batch: dict) -> jax.Array | None:
         """Return the target network's Q(s', ·); None if there is no target network."""
-        if self.config.target == "off":
-            return None
-        return self.values(learner.target, batch["next_obs"])
+        has_target = self.config.target != "off"
+        return self.values(learner.target, batch["next_obs"]) if has_target else None
 
     # --- loss ----------------------------------------------------------------------------------
 
@@ -94,13 +93,11 @@ class DQNAlgorithm:
         if next_q is None or config.double:
             online = self.values(weights, batch["next_obs"])
         return q_targets(
-            batch["reward"],
-            batch["terminated"],
-            online if next_q is None else next_q,
+            batch["reward"], batch["terminated"], online if next_q is None else next_q,
             gamma=batch.get("discount", config.gamma),
             next_q_online=online if config.double else None,
             next_actions=batch["next_action"] if config.sarsa else None,
-        )
+        )  # fmt: skip
 
     def gradient(self, weights: jax.Array, batch: dict, next_q: jax.Array | None) -> tuple:
         """Return the loss's gradient; with it the loss, the TD errors and the mean of Q(s, a)."""
@@ -123,24 +120,20 @@ class DQNAlgorithm:
 
         An update that is not finite changes nothing but the counters.
         """
-        config = self.config
-        gradient_of = partial(self.gradient, learner.weights)
+        config, gradient_of = self.config, partial(self.gradient, learner.weights)
         if config.accumulate == 1:
             gradient, (loss, errors, q) = gradient_of(batch, next_q)
         else:
             cut = lambda x: x.reshape(config.accumulate, -1, *x.shape[1:])  # noqa: E731
             parts = jax.tree.map(cut, (batch, next_q))
             gradients, (losses, errors, q) = lax.map(lambda part: gradient_of(*part), parts)
-            gradient, loss, errors, q = (
-                gradients.mean(0), losses.mean(), errors.reshape(-1), q.mean(),
-            )  # fmt: skip
+            gradient, loss, q = gradients.mean(0), losses.mean(), q.mean()
+            errors = errors.reshape(-1)
         norm = jnp.sqrt(jnp.dot(gradient, gradient))
         verdict = health.judge(learner, config.on_nan, loss, norm)
         gradient = clip_by_norm(gradient, norm, config.max_gradient_norm)
-        rate = self.learning_rate(learner.updates)
-        weights, moments = self.optimizer.step(
-            learner.weights, learner.moments, gradient, rate, verdict.accepted
-        )
+        args = learner.weights, learner.moments, gradient, self.learning_rate(learner.updates)
+        weights, moments = self.optimizer.step(*args, verdict.accepted)
         learner = learner._replace(weights=weights, moments=moments, **verdict.counters)
         # Nothing is known of a batch whose loss is not finite: NaN keeps its priorities.
         errors = jnp.abs(errors)
@@ -155,8 +148,8 @@ class DQNAlgorithm:
         if config.prioritized == "exact":
             keys = jax.random.split(key, config.draws)
             draw = partial(self._draw_and_learn, beta)
-            (learner, replay), report = lax.scan(draw, (learner, replay), keys)
-            return learner, replay, report
+            state, report = lax.scan(draw, (learner, replay), keys)
+            return *state, report
         batches = self.sample(replay, key, beta, config.draws)
         # The target network stands still during an event: one pass for all of its batches.
         next_q = self.target_values(learner, batches)
@@ -180,15 +173,14 @@ class DQNAlgorithm:
         replay = self.replay.update_priorities(replay, batch["indices"], priorities)
         return (learner, replay), report
 
-    def _repeat(self, learner: DQNLearner, batch_and_next_q: tuple) -> tuple:
-        """Make `repeats` updates on one batch; its priorities are those of the last update."""
+    def _repeat(self, learner: DQNLearner, drawn: tuple) -> tuple:
+        """Make `repeats` updates on (batch, next_q); the priorities are those of the last one."""
 
         def once(state, _):
-            learner, report, priorities = self.update(state[0], *batch_and_next_q)
+            learner, report, priorities = self.update(state[0], *drawn)
             return (learner, priorities), report
 
-        shape = batch_and_next_q[0]["action"].shape
-        start = learner, jnp.full(shape, jnp.nan, learner.weights.dtype)
+        start = learner, jnp.full(drawn[0]["action"].shape, jnp.nan, learner.weights.dtype)
         (learner, priorities), report = lax.scan(once, start, None, self.config.repeats)
         return learner, (report, priorities)
 
@@ -198,29 +190,28 @@ class DQNAlgorithm:
         if config.target == "off":
             return learner
         due = step // config.target_every > (step - config.train_every) // config.target_every
-        moved = learner.weights
-        if config.target == "polyak" and config.tau != 1.0:
-            moved = learner.target + config.tau * (learner.weights - learner.target)
+        moved, tau = learner.weights, config.tau if config.target == "polyak" else 1.0
+        if tau != 1.0:
+            moved = learner.target + tau * (learner.weights - learner.target)
         return learner._replace(target=jnp.where(due & ~learner.failed, moved, learner.target))
 
     # --- schedules -----------------------------------------------------------------------------
 
     def explore(self, step: Any, xp: Any = jnp) -> Any:
         """Return epsilon, or the temperature, at environment step number `step`."""
-        config = self.config
-        share = schedules.progress(step, max(1, config.explore_steps), xp)
-        return schedules.line(config.explore_start, config.explore_end, share)
+        start, end = self.config.explore_start, self.config.explore_end
+        return line(start, end, progress(step, max(1, self.config.explore_steps), xp))
 
     def learning_rate(self, update: Any) -> Any:
         """Return the step size of gradient step number `update`."""
         config = self.config
         events = max(0, config.steps - config.learning_starts) // config.train_every
-        share = schedules.progress(update, max(1, events * config.draws * config.repeats))
-        return schedules.line(config.learning_rate, config.learning_rate_end, share)
+        share = progress(update, max(1, events * config.draws * config.repeats))
+        return line(config.learning_rate, config.learning_rate_end, share)
 
     def beta(self, step: Any, xp: Any = jnp) -> Any:
         """Return the exponent of importance weights at environment step number `step`."""
-        return schedules.line(self.config.beta, 1, schedules.progress(step, self.config.steps, xp))
+        return line(self.config.beta, 1, progress(step, self.config.steps, xp))
 
 
 def build(config: DQN, obs: Box, actions: int) -> DQNAlgorithm:

@@ -14,7 +14,7 @@ import numpy as np
 
 from loopless.compiled.mlp import Actor, choose, generator
 from loopless.envs import Block, HostedEnvs
-from loopless.envs.hosted.transfer import Transfer
+from loopless.envs.hosted.blocks import Transfer
 from loopless.nets.q_network import fold, plain_layers
 from loopless.replay import device
 from loopless.runs.progress.clock import Clock

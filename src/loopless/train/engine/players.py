@@ -53,7 +53,7 @@ class Player:
         try:
             with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
                 policy, frames = self.policy(envs), [envs.render()[0]]
-                takes_mask = envs.mask is not None and masks.hears(policy)
+                takes_mask = envs.mask is not None and masks.takes_mask(policy)
                 while len(frames) < LONGEST_RECORDING:
                     inputs = (envs.obs, envs.mask) if takes_mask else (envs.obs,)
                     if envs.step(policy(*inputs)).ended[0]:

@@ -1,7 +1,6 @@
-"""`loopless sample RUN`: text from a trained language model, as it is written.
+"""`loopless sample RUN`: text from a trained language model, piece by piece as it is generated.
 
-Imports `lm`, `text_data` and `nets`. Tests: `tests/train/test_lm_commands.py`; that the kept keys
-and values change nothing, in `tests/nets/test_gpt_sampling.py`.
+`nets/gpt/sampling.py` generates the tokens; here they become text, and a prompt becomes tokens.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,14 +16,15 @@ from loopless.nets.gpt.model import GPT
 from loopless.nets.gpt.sampling import Rules, choose, stream
 from loopless.runs.failures import BadConfig
 from loopless.text.tokenizer import Decoder, Tokenizer
-from loopless.train.lm import text_data
-from loopless.train.lm.algorithm import model_of
-from loopless.train.lm.text_config import TextConfig
+from loopless.train.engine.options import range_problems
+from loopless.train.lm.algorithm import load_model
+from loopless.train.lm.config import TextOptions
+from loopless.train.lm.data import load_tokenizer
 
-AT_ONCE = 8  # tokens of one call
+TOKENS_PER_CALL = 8
 
 
-class Manner(NamedTuple):
+class SamplingOptions(NamedTuple):
     """How tokens are chosen."""
 
     tokens: int
@@ -34,67 +34,79 @@ class Manner(NamedTuple):
     seed: int
 
     def problems(self) -> list[str]:
-        wrong = [
-            f"{name} is {value}; it is from 1 up."
-            for name, value in (("tokens", self.tokens), ("top_k", self.top_k))
-            if value is not None and value < 1
+        """Return what is wrong with the options, one sentence for each problem."""
+        least = {"tokens": 1, "top_k": 1, "temperature": 0, "seed": 0}
+        problems = range_problems(self, least, positive=("repetition_penalty",))
+        problems += [
+            f"{name} must be finite; received {value}."
+            for name in ("temperature", "repetition_penalty")
+            if (value := getattr(self, name)) == float("inf")
         ]
-        if not 0 <= self.temperature < float("inf"):
-            wrong.append(f"temperature is {self.temperature}; it is from 0 up, and finite.")
-        if not 0 < self.repetition_penalty < float("inf"):
-            wrong.append(f"repetition_penalty is {self.repetition_penalty}; it is above 0.")
-        if not 0 <= self.seed < 1 << 63:
-            wrong.append(f"seed is {self.seed}; it is from 0 up.")
-        return wrong
+        if self.seed >= 1 << 63:
+            problems.append(f"seed must be below 2⁶³; received {self.seed}.")
+        return problems
 
 
-def written(
-    folder: Path, config: TextConfig, weights: Mapping[str, Any], prompt: str, manner: Manner
+def sample(
+    folder: Path,
+    config: TextOptions,
+    weights: Mapping[str, Any],
+    prompt: str,
+    options: SamplingOptions,
 ) -> Iterator[str]:
-    """The prompt, then what the model writes after it, piece by piece, to the end of a document."""
-    tokenizer = text_data.tokenizer_of(folder)
+    """Yield the prompt, then what the model writes after it, up to the end of a document."""
+    tokenizer = load_tokenizer(folder)
     if tokenizer is None:
-        raise BadConfig([f"{folder} was trained on tokens without a tokenizer; it has no text."])
-    model = model_of(config, weights)
-    return _text(model, tokenizer, prompt, manner)
+        raise BadConfig(
+            [f"{folder} was trained on tokens without a tokenizer, so it cannot write text."]
+        )
+    return _generate_text(load_model(config, weights), tokenizer, prompt, options)
 
 
-def _text(model: GPT, tokenizer: Tokenizer, prompt: str, manner: Manner) -> Iterator[str]:
+def _generate_text(
+    model: GPT, tokenizer: Tokenizer, prompt: str, options: SamplingOptions
+) -> Iterator[str]:
     yield prompt
-    ids, space = _started(tokenizer, prompt)
-    decoder, first = Decoder(tokenizer), True
-    for piece in _ids(model, tokenizer, ids, space, manner):
-        ended = np.flatnonzero(piece == tokenizer.end)
-        text = decoder.feed(piece[: ended[0]] if len(ended) else piece, last=bool(len(ended)))
-        # The space that the prompt ends with came back with the first word.
-        yield text[1:] if first and space else text
-        first = False
-        if len(ended):
+    ids, after_space = _encode_prompt(tokenizer, prompt)
+    decoder, is_first = Decoder(tokenizer), True
+    for part in _generate_ids(model, tokenizer, ids, after_space, options):
+        ends = np.flatnonzero(part == tokenizer.end)
+        text = decoder.feed(part[: ends[0]] if len(ends) else part, last=bool(len(ends)))
+        # The first word brings the space that the prompt, printed above, already ends with.
+        yield text[1:] if is_first and after_space else text
+        is_first = False
+        if len(ends):
             return
     yield decoder.feed([], last=True)
 
 
-def _started(tokenizer: Tokenizer, prompt: str) -> tuple[np.ndarray, bool]:
-    """The ids of a prompt, and whether what follows must begin with the space it ends with.
+def _encode_prompt(tokenizer: Tokenizer, prompt: str) -> tuple[np.ndarray, bool]:
+    """Return the ids of a prompt, and whether its last space is left to the first new token.
 
-    Learnt pieces begin with the space before a word: left alone at the end, it would be a token
-    that never stands before a word.
+    The pieces of a bpe tokenizer begin with the space before a word, so a lone space at the end of
+    a prompt would be a token that never stands before a word.
     """
-    space = tokenizer.kind == "bpe" and prompt.endswith(" ")
-    ids = tokenizer.encode(prompt[:-1] if space else prompt)
-    return (ids if len(ids) else np.array([tokenizer.end])), space
+    after_space = tokenizer.kind == "bpe" and prompt.endswith(" ")
+    ids = tokenizer.encode(prompt[:-1] if after_space else prompt)
+    return (ids if len(ids) else np.array([tokenizer.end])), after_space
 
 
-def _ids(model: GPT, tokenizer, ids: np.ndarray, space: bool, manner: Manner) -> Iterator:
-    key, count = jax.random.key(manner.seed), manner.tokens
-    if space:
-        one = _after_space(model, tokenizer, ids, jax.random.fold_in(key, 0), manner)
-        yield one
-        ids, count, key = np.append(ids, one), count - 1, jax.random.fold_in(key, 1)
+def _generate_ids(
+    model: GPT,
+    tokenizer: Tokenizer,
+    ids: np.ndarray,
+    after_space: bool,
+    options: SamplingOptions,
+) -> Iterator[np.ndarray]:
+    key, count = jax.random.key(options.seed), options.tokens
+    if after_space:
+        token = _choose_after_space(model, tokenizer, ids, jax.random.fold_in(key, 0), options)
+        yield token
+        ids, count, key = np.append(ids, token), count - 1, jax.random.fold_in(key, 1)
     if count:
         yield from stream(
-            model, ids, count, key, temperature=manner.temperature, top_k=manner.top_k,
-            repetition_penalty=manner.repetition_penalty, chunk=AT_ONCE,
+            model, ids, count, key, temperature=options.temperature, top_k=options.top_k,
+            repetition_penalty=options.repetition_penalty, chunk=TOKENS_PER_CALL,
         )  # fmt: skip
 
 
@@ -103,14 +115,16 @@ def _last_logits(model: GPT, ids: jax.Array) -> jax.Array:
     return model(ids)[-1]
 
 
-def _after_space(model: GPT, tokenizer, ids: np.ndarray, key, manner: Manner) -> np.ndarray:
-    """One token [1] among those that begin with a space."""
+def _choose_after_space(
+    model: GPT, tokenizer: Tokenizer, ids: np.ndarray, key: jax.Array, options: SamplingOptions
+) -> np.ndarray:
+    """Choose one token [1] among those that begin with a space."""
     allowed = np.array([piece.startswith(b" ") for piece in tokenizer.pieces])
     logits = _last_logits(model, jnp.asarray(ids[-model.block :], jnp.int32))
     logits = jnp.where(allowed, logits, -jnp.inf)[None]
-    seen = np.zeros((1, len(allowed)), bool)
-    seen[0, ids] = True
-    numbers = map(jnp.float32, (manner.temperature, manner.repetition_penalty))
-    rules, top_k = Rules(key, *numbers), manner.top_k
+    is_used = np.zeros((1, len(allowed)), bool)
+    is_used[0, ids] = True
+    numbers = map(jnp.float32, (options.temperature, options.repetition_penalty))
+    rules, top_k = Rules(key, *numbers), options.top_k
     top_k = top_k and min(top_k, int(allowed.sum()))
-    return np.asarray(choose(logits, seen, np.int32(0), rules, top_k))
+    return np.asarray(choose(logits, is_used, np.int32(0), rules, top_k))

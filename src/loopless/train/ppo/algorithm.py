@@ -74,17 +74,14 @@ class PPOReport(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PPOAlgorithm:
-    """The pure functions of one config on one kind of environment.
-
-    `cuts` is how many episodes a time limit may cut in a rollout at no further cost.
-    """
+    """The pure functions of one config on one kind of environment."""
 
     config: PPO
     obs: Box
     head: Head
     rebuild: Callable[[jax.Array], ActorCritic]
     optimizer: Optimizer
-    cuts: int
+    cuts: int  # episodes that a time limit may cut in a rollout at no further cost
 
     # --- networks ------------------------------------------------------------------------------
 
@@ -108,14 +105,10 @@ class PPOAlgorithm:
     # --- advantages ----------------------------------------------------------------------------
 
     def prepare(self, learner: PPOLearner, acted: dict, rollout: Rollout) -> tuple:
-        """Return the learner, and the fields [T, N, ...] that updates need of each step.
-
-        `acted` are the arrays that acted.
-        """
+        """Return the learner and the fields [T, N, ...] of the steps; `acted`: what acted."""
         config, net, valid = self.config, self.rebuild(acted["online"]), rollout.valid
-        all_obs, starts = self.see(acted, rollout.all_obs), rollout.starts
+        all_obs, starts, rewards = self.see(acted, rollout.all_obs), rollout.starts, rollout.reward
         params, own, all_values, memories = net.unroll(rollout.memory, all_obs, starts)
-        rewards = rollout.reward
         if config.normalize_rewards:
             rewards, returns, running = rollouts.scale_rewards(
                 learner.returns, learner.running, rewards, starts[:-1], valid, config.gamma
@@ -142,7 +135,7 @@ class PPOAlgorithm:
 
     # --- loss and one update -------------------------------------------------------------------
 
-    def loss(self, weights: jax.Array, batch: dict, coefficients: dict) -> tuple:
+    def loss(self, weights: jax.Array, batch: dict, numbers: dict) -> tuple:
         """Return the loss of a minibatch, twice, and its parts."""
         config, net, valid = self.config, self.rebuild(weights), batch.get("valid")
         if self.config.is_recurrent:
@@ -156,7 +149,7 @@ class PPOAlgorithm:
             advantages = normalize(advantages, valid)
         common = {
             "value_coefficient": config.value_coefficient, "valid": valid,
-            "entropy_coefficient": coefficients["entropy_coefficient"],
+            "entropy_coefficient": numbers["entropy_coefficient"],
         }  # fmt: skip
         if config.algorithm == "a2c":
             loss, parts = policy_gradient_loss(
@@ -165,31 +158,28 @@ class PPOAlgorithm:
         else:
             loss, parts = ppo_loss(
                 log_probs, batch["old_log_prob"], advantages, values, batch["return"], entropies,
-                clip=coefficients["clip"], value_clip=config.value_clip,
+                clip=numbers["clip"], value_clip=config.value_clip,
                 old_values=batch["old_value"], **common,
             )  # fmt: skip
         return loss, (loss, parts)
 
-    def update(self, coefficients: dict, state: tuple, batch: dict) -> tuple:
+    def update(self, numbers: dict, state: tuple, batch: dict) -> tuple:
         """Make one gradient step on a minibatch; return the state and the metrics.
 
         state: the learner, and whether the policy has moved far enough (`target_kl`). Then, and if
         a number is not finite, only the counters change.
         """
         config, (learner, stop) = self.config, state
-        gradient_of = jax.grad(self.loss, has_aux=True)
-        gradient, (loss, parts) = gradient_of(learner.weights, batch, coefficients)
+        gradient, (loss, parts) = jax.grad(self.loss, has_aux=True)(learner.weights, batch, numbers)
         norm = jnp.sqrt(jnp.dot(gradient, gradient))
         if config.target_kl is not None:
             stop |= parts.approximate_kl > config.target_kl
         verdict = health.judge(learner, config.on_nan, loss, norm, hold=stop)
         gradient = clip_by_norm(gradient, norm, config.max_gradient_norm)
-        rate, accepted = coefficients["learning_rate"], verdict.accepted
-        args = learner.weights, learner.moments, gradient, rate, accepted
-        weights, moments = self.optimizer.step(*args)
-        learner = learner._replace(
-            weights=weights, moments=moments, stopped=learner.stopped + stop, **verdict.counters
-        )
+        args = learner.weights, learner.moments, gradient, numbers["learning_rate"]
+        weights, moments = self.optimizer.step(*args, verdict.accepted)
+        counters = verdict.counters | {"stopped": learner.stopped + stop}
+        learner = learner._replace(weights=weights, moments=moments, **counters)
         moved = parts[3:] if config.algorithm == "ppo" else (jnp.zeros_like(loss),) * 2
         return (learner, stop), (loss, *parts[:3], *moved, norm)
 
@@ -203,9 +193,9 @@ class PPOAlgorithm:
         A learner that had failed before stays as it was.
         """
         before, config = learner, self.config
-        coefficients = self.coefficients(number, dtype=learner.weights.dtype)
+        numbers = self.coefficients(number, dtype=learner.weights.dtype)
         learner, steps = self.prepare(learner, acted, rollout)
-        update, state = partial(self.update, coefficients), (learner, jnp.zeros((), bool))
+        update, state = partial(self.update, numbers), (learner, jnp.zeros((), bool))
         if config.algorithm == "a2c":
             steps |= {"memory": rollout.memory} if self.config.is_recurrent else {}
             state, metrics = update(state, steps)
@@ -218,26 +208,22 @@ class PPOAlgorithm:
                 return lax.scan(update, state, batches)
 
             state, metrics = lax.scan(epoch, state, orders)
-        learner, explained = (
-            state[0],
-            rollouts.explained_variance(steps["old_value"], steps["return"], rollout.valid),
-        )
+        learner, valid = state[0], rollout.valid
         if config.normalize_obs:
-            statistics = learner.obs.merge(rollout.all_obs[:-1], rollout.valid)
-            learner = learner._replace(obs=statistics)
+            learner = learner._replace(obs=learner.obs.merge(rollout.all_obs[:-1], valid))
+        explained = rollouts.explained_variance(steps["old_value"], steps["return"], valid)
         learner = jax.tree.map(partial(jnp.where, before.failed), before, learner)
         return learner, PPOReport._make([*(part.mean() for part in metrics), explained])
 
     def coefficients(self, rollout: Any, xp: Any = jnp, dtype: Any = "float32") -> dict[str, Any]:
         """Return the numbers of rollout number `rollout` that change in a line over the run."""
         config = self.config
-        done = xp.asarray(rollout, dtype) * config.rollout_size
+        share = progress(xp.asarray(rollout, dtype) * config.rollout_size, config.steps, xp)
         lines: dict[str, tuple[float, float | None]] = {
             "clip": (config.clip, config.clip_end),
             "entropy_coefficient": (config.entropy_coefficient, config.entropy_end),
             "learning_rate": (config.learning_rate, config.learning_rate_end),
         }
-        share = progress(done, config.steps, xp)
         return {name: xp.asarray(line(*ends, share), dtype) for name, ends in lines.items()}
 
 

@@ -81,8 +81,8 @@ class Estimator:
 
 def _entry(kernel: Callable, floats: str, outputs: str, *needs: tuple, **more: Any) -> Estimator:
     name = kernel.__name__
-    labelled = {"label": name} | more
-    return Estimator(name, kernel, tuple(floats.split()), tuple(outputs.split()), needs, **labelled)
+    more = {"label": name, **more}
+    return Estimator(name, kernel, tuple(floats.split()), tuple(outputs.split()), needs, **more)
 
 
 # --- large cases to time, and settings that follow from what a function takes

@@ -16,14 +16,14 @@ from loopless import reference
 
 
 class _Rollout(NamedTuple):
+    gamma: float
+    lambda_: float
+    valid: np.ndarray | None
     rewards: np.ndarray
     values: np.ndarray
     next_values: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    gamma: float
-    lambda_: float
-    valid: np.ndarray | None
 
     @property
     def end(self) -> np.ndarray:
@@ -33,7 +33,7 @@ class _Rollout(NamedTuple):
 def _of_rollout(mistake):
     @wraps(mistake)
     def mutant(*arrays, gamma, lambda_, valid=None, time_axis=0):
-        return mistake(_Rollout(*arrays, gamma, lambda_, valid))
+        return mistake(_Rollout(gamma, lambda_, valid, *arrays))
 
     return mutant
 

@@ -37,7 +37,7 @@ class EpisodicDraws:
         library: str = "numpy",
     ) -> Any:
         """Return a batch; `later` is the name of the later observations, None for none."""
-        counts = (batch_size, batches, episodes, max_horizon)
+        counts: tuple[Any, ...] = (batch_size, batches, episodes, max_horizon)
         plan = self._plans.get((later, counts)) if _is_usual(counts, discount) else None
         if plan is None:
             counts = _read_counts(where, batch_size, batches, episodes, max_horizon, discount)
