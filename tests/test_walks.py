@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import loopless as ll
 
@@ -44,4 +45,13 @@ def test_sampling_episodes():
     buffer.set_step_weights(np.arange(50))
     files = files_entered(lambda: buffer.sample(32, discount=0.9))
     assert "replay/host/episodic/draws.py" in files
+    assert len(files) <= 8, files
+
+
+def test_avatarl_with_a_gradient():
+    torch.manual_seed(0)
+    student, critic = torch.randn(6, 12, requires_grad=True), torch.randn(6, 12)
+    gold = torch.arange(6)
+    files = files_entered(lambda: ll.avatarl_loss(student, critic, gold, top_k=3)[0].backward())
+    assert "kernels/avatarl/compiled.py" in files
     assert len(files) <= 8, files
