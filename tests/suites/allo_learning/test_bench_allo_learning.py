@@ -10,7 +10,7 @@ import pytest
 from loopless.bench.result import Result, load, save
 from loopless.bench.suites import Options
 from loopless.envs.grids.world import make_grid
-from loopless.runs.config.resolve import resolve
+from loopless.runs.config import resolve
 from loopless.runs.pictures import snapshots
 from loopless.train.allo.config import ALLO
 from pages import measured_on, suite_page

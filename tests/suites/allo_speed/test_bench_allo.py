@@ -13,7 +13,7 @@ import pytest
 from loopless.bench.contest import Contest
 from loopless.bench.result import Result, load, save
 from loopless.bench.timing import Budget
-from loopless.runs.config.resolve import resolve
+from loopless.runs.config import resolve
 from loopless.train.allo.config import ALLO
 from loopless.train.engine import optimizer
 from loopless.verify.samplers.laws import misfit

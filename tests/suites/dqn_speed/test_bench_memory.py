@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from loopless.runs.config.resolve import resolve
+from loopless.runs.config import resolve
 from loopless.train import commands
 from loopless.train.dqn.config import DQN
 from suites.dqn_speed import memory

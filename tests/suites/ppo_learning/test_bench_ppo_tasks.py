@@ -7,7 +7,7 @@ import pytest
 from loopless.bench.result import Result
 from loopless.bench.suites import Options
 from loopless.envs.compiled import compiled_ids
-from loopless.runs.config.resolve import resolve
+from loopless.runs.config import resolve
 from loopless.train.ppo.config import PPO
 from suites import ppo_learning
 from suites.dqn_learning import promises, tasks

@@ -1,14 +1,14 @@
 """Agents of one program: what each does alone, on all devices alike, and in its old memory."""
 
-import os
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dqn_cases import quick_programs
+from run_results import trainer_of
 
+from loopless.runs.progress.clock import Clock
+from loopless.train import registry
 from loopless.train.engine.agents import advance_agents, map_agents, place
 
 STATES, OWN, SHARED = np.arange(24.0).reshape(6, 4), np.arange(6.0), np.float64(10)
@@ -72,46 +72,37 @@ def test_an_accelerator_has_them_side_by_side(monkeypatch):
     assert "dot_general" in text
 
 
-RUN = """
-import sys
-import numpy as np
-from loopless.runs.progress.clock import Clock
-from loopless.train import commands, registry
-settings = {
-    "dqn": dict(env="loopless/Chain-v0", hidden=(6,), envs=2, train_every=8, steps=160,
-                learning_starts=80, buffer_size=96, batch_size=8, log_every=40),
-    "ppo": dict(env="loopless/Chain-v0", hidden=(6,), envs=2, horizon=8, minibatches=2, epochs=2,
-                steps=96, log_every=32),
-    "allo": dict(grid="GridRoom-1", components=3, hidden=(8,), batch_size=16, envs=20,
-                 env_steps=42, episode_length=21, steps=40, log_every=20),
-}[sys.argv[1]]
-config = registry.config_class(sys.argv[1])(**settings, seeds=4)
-commands.prepare(config)
-run = registry.trainer(sys.argv[1]).make(config)
-while run.step < run.total:
-    run.advance(Clock())
-import jax
-arrays = {name.replace("/", " "): np.asarray(x) for name, x in run.arrays().items()}
-np.savez(sys.argv[2], devices=len(jax.devices()), **arrays)
-"""
+RUNS = {
+    "dqn": {
+        "env": "loopless/Chain-v0", "hidden": (6,), "envs": 2, "train_every": 8, "steps": 160,
+        "learning_starts": 80, "buffer_size": 96, "batch_size": 8, "log_every": 40,
+    },
+    "ppo": {
+        "env": "loopless/Chain-v0", "hidden": (6,), "envs": 2, "horizon": 8, "minibatches": 2,
+        "epochs": 2, "steps": 96, "log_every": 32,
+    },
+    "allo": {
+        "grid": "GridRoom-1", "components": 3, "hidden": (8,), "batch_size": 16, "envs": 20,
+        "env_steps": 42, "episode_length": 21, "steps": 40, "log_every": 20,
+    },
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("trainer", ["dqn", "ppo", "allo"])
-def test_how_many_cores_there_are_changes_the_last_digits_at_most(trainer, tmp_path):
-    def run(devices):
-        file = tmp_path / f"{devices}.npz"
-        flags = f"--xla_force_host_platform_device_count={devices}"
-        env = os.environ | {"XLA_FLAGS": flags, "PJRT_NPROC": "1", "JAX_ENABLE_X64": "0"}
-        done = subprocess.run(
-            [sys.executable, "-c", RUN, trainer, file], capture_output=True, text=True, env=env,
-            timeout=300,
-        )  # fmt: skip
-        assert not done.returncode, done.stderr
-        with np.load(file) as found:
-            assert found["devices"] == devices
-            return {name: found[name] for name in found.files if name != "devices"}
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", RUNS)
+def test_how_many_cores_there_are_changes_the_last_digits_at_most(trainer, monkeypatch):
+    """Four agents, two on each of two devices, against all four on one device."""
 
-    one, two = run(1), run(2)
+    def arrays(devices):
+        monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:devices])
+        run = trainer_of(registry.config_class(trainer)(**RUNS[trainer], seeds=4))
+        with quick_programs():
+            while run.step < run.total:
+                run.advance(Clock())
+        assert len(run.learner.weights.sharding.device_set) == devices
+        return {name: np.asarray(x) for name, x in run.arrays().items()}
+
+    one, two = arrays(1), arrays(2)
     assert one.keys() == two.keys()
     for name in one:
         np.testing.assert_allclose(one[name], two[name], rtol=1e-4, atol=1e-5, err_msg=name)

@@ -6,7 +6,7 @@ import pytest
 from ppo_cases import NUMBERS, OBS, small
 
 from loopless.envs.spaces import Box, Discrete
-from loopless.runs.config import resolve as configs
+from loopless.runs import config as configs
 from loopless.runs.failures import BadConfig
 from loopless.train.engine import options
 from loopless.train.ppo.algorithm import build

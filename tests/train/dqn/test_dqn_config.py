@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopless.runs.config import resolve as configs
+from loopless.runs import config as configs
 from loopless.runs.failures import BadConfig
 from loopless.train.dqn.config import DQN, LEAST
 from loopless.train.engine import options

@@ -9,9 +9,17 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
-from run_results import checkpoint_files, command, events, resume, rows, train, trainer_of
+from run_results import (
+    calls_of_programs,
+    checkpoint_files,
+    command,
+    events,
+    resume,
+    rows,
+    train,
+    trainer_of,
+)
 from safetensors.numpy import load_file
-from test_dqn_program import calls_of_programs
 
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.progress.clock import Clock

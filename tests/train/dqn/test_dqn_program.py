@@ -1,15 +1,13 @@
 """What a chunk is to the machine: one call, no way back to Python, nothing compiled or copied."""
 
 import logging
-from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from dqn_cases import quick_programs
-from run_results import TINY, trainer_of
+from run_results import TINY, calls_of_programs, trainer_of
 
 from loopless.runs.progress.clock import Clock
 
@@ -31,20 +29,6 @@ def trainer(request):
         for _ in range(3):
             trainer.advance(Clock())
     return trainer
-
-
-def calls_of_programs(folder: Path, work) -> int:
-    """How many compiled programs `work` has the device execute, by JAX's own trace."""
-    with jax.profiler.trace(str(folder)):
-        work()
-    (file,) = folder.rglob("*.xplane.pb")
-    names = Counter(
-        event.name
-        for plane in jax.profiler.ProfileData.from_file(str(file)).planes
-        for line in plane.lines
-        for event in line.events
-    )
-    return names["CommonPjRtLoadedExecutable::ExecuteHelperOnSingleDevice"]
 
 
 def test_a_chunk_is_one_call(trainer, tmp_path):

@@ -7,8 +7,7 @@ import jax
 import numpy as np
 import pytest
 from dqn_cases import quick, quick_programs
-from run_results import resume, train, trainer_of
-from test_dqn_program import calls_of_programs
+from run_results import calls_of_programs, resume, train, trainer_of
 
 from loopless.envs import HostedEnvs
 from loopless.runs.checkpoint import Checkpoints
