@@ -61,6 +61,15 @@ def test_sampling_episodes():
     assert len(files) <= 8, files
 
 
+def test_avatarl_with_a_gradient():
+    torch.manual_seed(0)
+    student, critic = torch.randn(6, 12, requires_grad=True), torch.randn(6, 12)
+    gold = torch.arange(6)
+    files = files_entered(lambda: ll.avatarl_loss(student, critic, gold, top_k=3)[0].backward())
+    assert "kernels/avatarl/compiled.py" in files
+    assert len(files) <= 8, files
+
+
 class TracedError(BaseException):
     """Ends a run as soon as its loss is traced; no handler of ours may take it for a failure."""
 

@@ -1,7 +1,6 @@
 """A DQN training loop written plainly: one environment, a ring of NumPy arrays, eager PyTorch.
 
-The form that single-file implementations have, with nothing around it: no wrappers, no logging.
-Imports Gymnasium and PyTorch when prepared. Tests: `tests/suites/dqn_speed/test_bench_loops.py`.
+It has the form of single-file implementations, with nothing around it: no wrappers, no logging.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ import random
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from suites.dqn_speed.settings import (
+from suites.dqn_speed.slices import (
     BUFFER,
+    EAGER,
     ENV,
     EPSILON,
     RULES,
@@ -20,10 +20,8 @@ from suites.dqn_speed.settings import (
     TARGET_EVERY,
     Training,
 )
-from suites.q_learning.eager import Learner, Sampler
+from suites.q_learning.plain import Learner, Sampler
 from suites.q_learning.updates import OBS, random_layers
-
-EAGER = "PyTorch, eager loop"
 
 
 class Loop:

@@ -11,8 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from loopless.bench.contest import Call, Contender
-from suites.dqn_speed.loops import EAGER
-from suites.dqn_speed.settings import ENV, PPOTraining
+from suites.dqn_speed.slices import EAGER, ENV, PPOTraining
 from suites.q_learning.updates import ACTIONS, OBS
 
 

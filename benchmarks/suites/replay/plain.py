@@ -1,22 +1,32 @@
 """What our buffers replace: a list of transitions, a search per sample, and the proposed table.
 
 `search_per_sample` and `PaddedTable` are written from the description of the code that the founding
-note was about, and of what it proposed; not its text. Imports NumPy and the reference twins. Tests:
-`tests/suites/replay/test_bench_samplers.py`.
+note was about, and of what it proposed; not its text.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from loopless.bench.contest import Contender
-from suites.replay.samplers import Arrays, Sampler, sampler
-from suites.replay.trajectories import DISCOUNT, STEPS, Trajectories
-from suites.replay.transitions import ALPHA, BETA, FIELDS, Prioritized, Uniform
+from loopless.bench.contest import Call, Contender
+from suites.replay.cases import (
+    ALPHA,
+    BETA,
+    DISCOUNT,
+    FIELDS,
+    STEPS,
+    Arrays,
+    Prioritized,
+    Sampler,
+    Trajectories,
+    Uniform,
+    sampler,
+)
 
 LOOP = "reference: one at a time"
 PROPOSED = "proposed: padded table"
@@ -128,25 +138,15 @@ def _padded_table(case: Trajectories) -> Sampler:
     return sampler(lambda: table.sample(case.batch), dict)
 
 
-UNIFORM = Contender(
-    LOOP, "loopless", "reference", _uniform, note="a list of tuples, stacked", largest=200_000
-)
-PRIORITIZED = Contender(
-    LOOP,
-    "loopless",
-    "reference",
-    _prioritized,
-    note="priorities summed up for each draw",
-    largest=200_000,
-)
-SEARCH = Contender(
-    LOOP, "loopless", "reference", _search, note="a search for the segment's end per sample"
-)
+def _loop(prepare: Callable[[Any], Call], note: str, largest: int | None = None) -> Contender:
+    return Contender(LOOP, "loopless", "reference", prepare, note=note, largest=largest)
+
+
+UNIFORM_LOOP = _loop(_uniform, "a list of tuples, stacked", 200_000)
+PRIORITIZED_LOOP = _loop(_prioritized, "priorities summed up for each draw", 200_000)
+SEARCH = _loop(_search, "a search for the segment's end per sample")
 TABLE = Contender(
-    PROPOSED,
-    "numpy",
-    "proposal",
-    _padded_table,
+    PROPOSED, "numpy", "proposal", _padded_table,
     claim="“50–70 %” of a training step, vectorised away",
     note="starts on a segment's final observation reach into the next one",
-)
+)  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Contender, Verdict
-from suites.dqn_speed.settings import PPOTraining
+from suites.dqn_speed.slices import PPOTraining
 
 WHOLE, RETURNS, FORWARD, GRADIENT = "whole", "returns", "forward", "forward and backward"
 
@@ -115,7 +115,7 @@ def _passes(
     return passes, (learner.weights, minibatches)
 
 
-CONTENDERS = tuple(
+PIECES = tuple(
     Contender(name, "loopless", "ours", partial(_prepared, piece))
     for name, piece in (
         (WHOLE, _whole),
