@@ -43,13 +43,13 @@ print([m for m in ("torch", "jax", "triton") if m in sys.modules])
 def test_second_process_compiles_nothing(tmp_path):
     code = """
 import numpy as np, loopless as ll
-from loopless.compiled import scan as numba_scan
-from loopless.arrays.scan import numpy as numpy_fused
+from loopless.compiled import scan as compiled_scan
+from loopless.arrays.scan import numpy as numpy_scan
 from loopless.kernels import returns
 x = np.zeros((3, 5)); f = np.zeros((3, 5), bool)
 ll.gae(x, x, x, f, f, gamma=0.9, lambda_=0.9)
 ll.affine_scan(x, x)
-stats = [numpy_fused.kernel(returns._GAE, 5).stats, numba_scan.affine.stats]
+stats = [numpy_scan.kernel(returns._GAE, 5).stats, compiled_scan.affine.stats]
 counts = [(s.cache_misses, s.cache_hits) for s in stats]
 print(*[sum(sum(c.values()) for c in kind) for kind in zip(*counts)])
 """

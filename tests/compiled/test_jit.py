@@ -79,8 +79,8 @@ RANDOM = (
     "return (z ^ (z >> np.uint64(31))) * np.uint64(3)",
 )
 EDITS = {
-    "scan recipe": ("kernels/returns.py", "delta = rewards +", "delta = 2.0 * rewards +"),
-    "windows": ("kernels/windows.py", "c = rewards +", "c = 2.0 * rewards +"),
+    "scan recipe": ("kernels/returns.py", "delta = row.rewards", "delta = 2.0 * row.rewards"),
+    "windows": ("kernels/windows.py", "c = row.rewards +", "c = 2.0 * row.rewards +"),
     "Q loss": ("kernels/q_learning.py", "return error * error", "return 3.0 * error * error"),
     "policy gradient": ("kernels/policy_gradient.py", "change > clip)", "change > 100.0 * clip)"),
     "logits": ("compiled/math.py", "p * r * r + r + _ONE", "p * r * r + _HALF * r + _ONE"),

@@ -10,10 +10,10 @@ from support.backends import JAX, TORCH
 from support.compare import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from loopless.arrays.library import jax_program
 from loopless.arrays.logits import jax as jax_vocabulary
 from loopless.arrays.logits import numpy as numpy_vocabulary
 from loopless.arrays.logits import torch as torch_vocabulary
-from loopless.arrays.scan import jax as jax_scan
 from loopless.kernels.avatarl import loss as avatarl
 from loopless.kernels.avatarl.loss import avatarl_loss
 
@@ -154,7 +154,7 @@ def test_jax_jit_vmap_and_numbers():
 
 
 def test_jax_compiles_nothing_anew_for_other_numbers():
-    program = jax_scan.compiled(avatarl._loss, (0, 1, 2, 3))
+    program = jax_program(avatarl._loss, (0, 1, 2, 3))
     z, c, y = JAX.arguments(positions((6,), 12, 60)).values()
     avatarl_loss(z, c, y, top_k=3)
     before = program._cache_size()

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from loopless.envs.grids.world import make_grid
+from loopless.kernels.laplacian.duals import eigenvalues, similarities
 from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
-from loopless.kernels.laplacian.scores import eigenvalues, similarities
 
 WORLD = make_grid("GridCorridor-12")
 VALUES, VECTORS = np.linalg.eigh(np.eye(WORLD.states) - WORLD.transition_matrix())

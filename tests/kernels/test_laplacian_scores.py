@@ -6,7 +6,7 @@ import pytest
 from support.backends import BACKENDS
 from support.compare import assert_close
 
-from loopless.kernels.laplacian.scores import eigenvalues, similarities
+from loopless.kernels.laplacian.duals import eigenvalues, similarities
 from loopless.reference import laplacian as reference
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS, ids=str)

@@ -147,7 +147,7 @@ def test_every_gradient_is_written_whatever_the_memory_held(name, monkeypatch):
     def dirty(shape, dtype):
         return np.full(shape, np.nan, dtype)
 
-    monkeypatch.setattr(kernels, "np", SimpleNamespace(empty=dirty))
+    monkeypatch.setattr(kernels, "np", SimpleNamespace(**vars(np) | {"empty": dirty}))
     valid = np.array([True, False, True, True, False, False])
     data = padded_rows(policy_rows((6,), 2), valid, np.nan)
     found = gradients("torch", name, data)

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import loopless as ll
-from loopless.arrays.scan import jax as jax_scan
+from loopless.arrays.library import jax_program
 from loopless.kernels import policy_gradient
 from loopless.verify.cases.batches import INPUTS, ROWS, call_ppo, padded_rows, policy_rows
 
@@ -168,7 +168,7 @@ def test_jax_program_has_no_callback_and_no_loop(name):
 
 
 def test_jax_compiles_nothing_anew_for_other_numbers():
-    compiled = jax_scan.compiled(policy_gradient._composed_scalars, (0, 1, 2))
+    compiled = jax_program(policy_gradient._composed_losses, (0, 1, 2))
 
     def compilations(rows, **numbers):
         call_ppo(ll.ppo_loss, JAX.arguments(policy_rows((rows,), 9) | numbers))

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import loopless as ll
 from loopless import reference
-from loopless.arrays.scan import jax as jax_scan
+from loopless.arrays.library import jax_program
 from loopless.kernels import q_learning
 from loopless.verify.cases.batches import MEMBERS, call_loss, call_targets, transitions
 
@@ -159,8 +159,8 @@ def test_jax_program_has_no_callback_and_no_loop(member):
 
 
 def test_jax_compiles_nothing_anew_for_other_numbers():
-    targets = jax_scan.compiled(q_learning._composed_targets, (0, 1))
-    losses = jax_scan.compiled(q_learning._composed_losses, (0, 1, 2, 4))
+    targets = jax_program(q_learning._composed_targets, (0, 1))
+    losses = jax_program(q_learning._composed_losses, (0, 1, 2, 4))
 
     def compilations(samples, gamma, delta):
         arrays = JAX.arguments(transitions((2, samples), 3, 8, gamma=gamma))

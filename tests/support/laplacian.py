@@ -5,7 +5,7 @@ import numpy as np
 import torch
 
 from loopless.envs.grids import laplacian as grid_laplacian
-from loopless.kernels.laplacian import scores as laplacian_scores
+from loopless.kernels.laplacian import duals as laplacian_duals
 from loopless.kernels.laplacian.losses import allo_loss
 from loopless.reference import laplacian as reference
 from loopless.verify.cases.batches import ALLO, call_allo, feature_situations
@@ -89,7 +89,7 @@ CHECKS = {
 }
 KERNELS = {
     "allo_step": kernel_step,
-    "eigenvalues": laplacian_scores.eigenvalues,
+    "eigenvalues": laplacian_duals.eigenvalues,
     "kernel_eigenvalues": grid_laplacian.kernel_eigenvalues,
 }
 TWINS = {

@@ -14,8 +14,8 @@ import pytest
 from run_results import TINY, checkpoint_files, command, events, flags, rows
 
 from loopless.envs.compiled.tables import Chain
+from loopless.runs import config as configs
 from loopless.runs.checkpoint import Checkpoints
-from loopless.runs.config import resolve as configs
 from loopless.train import commands as training
 from loopless.train.dqn.config import DQN
 

@@ -1,11 +1,13 @@
-"""What every kernel asks of its arguments, in one place.
+"""How kernels check their arguments: one object for each call, which every kernel uses.
 
 Shapes, dtypes, libraries and devices are always checked. Values are looked at only where that is
-free: Python numbers and NumPy arrays, never a tensor or a traced array.
+free: Python numbers and NumPy arrays, never a tensor or a traced array. Wrong types raise
+TypeError, wrong values ValueError; a message says what was wrong, what was received, what to do.
 """
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,19 @@ from loopless.arrays.library import NUMBER, NUMPY, Library, library_of
 
 _NUMPY_NUMBER = (np.number, np.ndarray)
 _BOOL = np.dtype(np.bool_)
+_FLOATS = "it must be float16, bfloat16, float32 or float64."
+
+
+def choice(function: str, name: str, x: str, options: tuple[str, ...]) -> None:
+    """Refuse what is not one of `options`."""
+    if x not in options:
+        raise ValueError(
+            f"{function}: {name}={x!r} is unknown; choose one of {', '.join(options)}."
+        )
 
 
 def integer(function: str, name: str, x, low: float = -math.inf) -> int:
-    """`x` as a Python integer of at least `low`."""
+    """Return `x` as a Python integer of at least `low`."""
     try:
         if isinstance(x, bool):
             raise TypeError
@@ -29,167 +40,225 @@ def integer(function: str, name: str, x, low: float = -math.inf) -> int:
     return x
 
 
-def time_axis_of(
-    function: str, time_axis: int, shape: tuple[int, ...], name: str = "rewards"
-) -> int:
-    """`time_axis` counted from the front."""
-    if time_axis.__class__ is not int:
-        time_axis = integer(function, "time_axis", time_axis)
-    axes = len(shape)
-    if axes == 0:
-        raise ValueError(
-            f"{function}: {name} has shape (); arrays are [T, ...], time being an axis."
-        )
-    if not -axes <= time_axis < axes:
-        raise ValueError(
-            f"{function}: time_axis={time_axis} does not exist in shape {tuple(shape)}."
-        )
-    return time_axis % axes
-
-
-def floats(function: str, names: tuple[str, ...], arrays: tuple[Any, ...]) -> tuple[Library, Any]:
-    """The library and the common floating dtype of arrays that must agree in all but precision."""
-    first = arrays[0]
-    library = library_or_refuse(function, names[0], first)
-    shape = first.shape
-    dtype = None
-    for name, x in zip(names, arrays, strict=True):
-        if x.__class__ is not first.__class__:
-            same_library(function, name, x, library)
-        if x.shape != shape:
-            raise _shape_mismatch(function, name, x.shape, names[0], shape)
-        if dtype is None or x.dtype != dtype:  # NumPy's float64 equals None
-            if not library.is_float(x):
-                raise TypeError(
-                    f"{function}: {name} has dtype {x.dtype}; it must be float16, bfloat16, "
-                    f"float32 or float64. Convert it first, for example to your values' dtype."
-                )
-            dtype = x.dtype if dtype is None else library.promote(dtype, x.dtype)
-        if not library.same_device(x, first):
-            raise devices_differ(function, name, x.device, names[0], first.device)
-    return library, dtype
-
-
-def flag(function: str, name: str, x, library: Library, like, like_name: str = "rewards"):
-    """`x` as booleans of `like`'s shape. Floats are refused, integers but 0 and 1 too."""
-    if x.__class__ is not like.__class__:
-        same_library(function, name, x, library)
-    if x.shape != like.shape:
-        raise _shape_mismatch(function, name, x.shape, like_name, like.shape)
-    if library is NUMPY and x.dtype == _BOOL:
-        return x
-    if not library.same_device(x, like):
-        raise devices_differ(function, name, x.device, like_name, like.device)
-    return boolean(function, name, x, library)
-
-
-def boolean(function: str, name: str, x, library: Library):
-    """`x` as booleans, if it holds booleans or integers 0 and 1."""
-    kind = library.kind(x)
-    if kind == "b":
-        return x
-    if kind != "i":
-        raise TypeError(
-            f"{function}: {name} has dtype {x.dtype}; flags are booleans, or integers 0 and 1. "
-            f"Pass {name} != 0 if that is what you mean."
-        )
-    if library is NUMPY and x.size and not ((x == 0) | (x == 1)).all():
-        wrong = x[(x != 0) & (x != 1)].flat[0]
-        raise ValueError(f"{function}: {name} holds {wrong}; integer flags are 0 or 1.")
-    return x != 0
-
-
-def number(function: str, name: str, x: Any, library: Library, like, low=0.0, high=1.0) -> Any:
-    """`x` if it is a number in [low, high], or an array that spreads over `like`'s shape."""
-    if not isinstance(x, NUMBER) and isinstance(x, _NUMPY_NUMBER) and x.ndim == 0:
+def real(function: str, name: str, x) -> float | int:
+    """Return `x` as a Python number; its value is the caller's to check."""
+    if isinstance(x, np.number):
         x = x.item()
-    if isinstance(x, bool):
-        raise TypeError(f"{function}: {name} is a bool; it must be a number.")
-    if isinstance(x, NUMBER):
-        if not low <= x <= high:
-            raise _out_of_range(function, name, x, low, high)
-        return x
-    spreads(function, name, x, library, tuple(like.shape), like)
-    if library is NUMPY and x.size and not (low <= x.min() and x.max() <= high):
-        raise _out_of_range(function, name, f"values from {x.min()} to {x.max()}", low, high)
+    if isinstance(x, bool) or not isinstance(x, NUMBER):
+        raise TypeError(f"{function}: {name} is a {type(x).__name__}; it must be a number.")
     return x
 
 
-def spreads(function: str, name: str, x, library: Library, shape: tuple[int, ...], like) -> None:
-    """Refuse what is not a floating array with one entry or the full length along each axis."""
-    same_library(function, name, x, library)
-    if x.ndim:  # a 1-D array beside [T, B] data could mean either axis, so it is refused
-        fits = x.ndim == len(shape) and all(
-            n in (1, m) for n, m in zip(x.shape, shape, strict=True)
-        )
-        if not fits:
+def positive(function: str, name: str, x) -> float | int:
+    """Return `x` as a Python number above 0, which may be infinite."""
+    x = real(function, name, x)
+    if not x > 0:
+        raise ValueError(f"{function}: {name} must be positive; received {x}.")
+    return x
+
+
+def is_array(x, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
+    """Return whether `x` is a plain NumPy array of exactly this dtype and shape.
+
+    For the lanes that serve the common case at once, since small batches spend their time in
+    checks; `dtype` must be one of NumPy's own objects.
+    """
+    return x.__class__ is np.ndarray and x.dtype is dtype and x.shape == shape
+
+
+class Arguments:
+    """Checks the arguments of one call of a function against its first array."""
+
+    def __init__(self, function: str, name: str, first) -> None:
+        self.function, self.name, self.first = function, name, first
+        self.problems: list[Exception] = []
+        self.library: Library = self._library(name, first)
+
+    def attempt(self, check: Callable, *args, **keywords) -> Any:
+        """Return what `check` does; remember what it raises, for `refuse` to say all at once."""
+        try:
+            return check(*args, **keywords)
+        except (TypeError, ValueError) as problem:
+            self.problems.append(problem)
+
+    def refuse(self) -> None:
+        """Raise one error that says all problems remembered so far, if there are any."""
+        problems = self.problems
+        if problems:
+            types = all(isinstance(problem, TypeError) for problem in problems)
+            text = "; ".join(str(x).removeprefix(f"{self.function}: ") for x in problems)
+            raise (TypeError if types else ValueError)(f"{self.function}: {text}")
+
+    def time_axis(self, time_axis: int, shape: tuple[int, ...] | None = None) -> int:
+        """Return `time_axis` counted from the front; `shape` is the first array's if left out."""
+        if time_axis.__class__ is not int:
+            time_axis = integer(self.function, "time_axis", time_axis)
+        shape = self.first.shape if shape is None else shape
+        axes = len(shape)
+        if axes == 0:
             raise ValueError(
-                f"{function}: {name} has shape {tuple(x.shape)}, which does not spread over "
-                f"{shape}. Give it one entry or the full length along each axis: for [T, B] data "
-                f"[T, 1] varies by step and [1, B] by column."
+                f"{self.function}: {self.name} has shape (); arrays are [T, ...], time being an "
+                f"axis."
             )
-    if not library.same_device(x, like):
-        raise devices_differ(function, name, x.device, "the data", like.device)
-    if not library.is_float(x):
-        raise TypeError(
-            f"{function}: {name} has dtype {x.dtype}; it must be float16, bfloat16, float32 or "
-            f"float64."
+        if not -axes <= time_axis < axes:
+            raise ValueError(
+                f"{self.function}: time_axis={time_axis} does not exist in shape {tuple(shape)}."
+            )
+        return time_axis % axes
+
+    def floats(self, arrays: dict[str, Any]) -> Any:
+        """Return the widest dtype of floating arrays that must have the first one's shape."""
+        first, library = self.first, self.library
+        dtype = None
+        for name, x in arrays.items():
+            if x.__class__ is not first.__class__:
+                self.same_library(name, x)
+            if x.shape != first.shape:
+                raise self._other_shape(name, x.shape)
+            if dtype is None or x.dtype != dtype:  # NumPy's float64 equals None
+                if not library.is_float(x):
+                    raise TypeError(
+                        f"{self.function}: {name} has dtype {x.dtype}; {_FLOATS} Convert it first, "
+                        f"for example to your values' dtype."
+                    )
+                dtype = x.dtype if dtype is None else library.promote(dtype, x.dtype)
+            self._same_device(name, x)
+        return dtype
+
+    def flag(self, name: str, x) -> Any:
+        """Return `x` as booleans of the first array's shape."""
+        if x.__class__ is not self.first.__class__:
+            self.same_library(name, x)
+        if x.shape != self.first.shape:
+            raise self._other_shape(name, x.shape)
+        if self.library is NUMPY and x.dtype == _BOOL:
+            return x
+        self._same_device(name, x)
+        return self.boolean(name, x)
+
+    def boolean(self, name: str, x) -> Any:
+        """Return `x` as booleans, if it holds booleans or integers 0 and 1."""
+        kind = self.library.kind(x)
+        if kind == "b":
+            return x
+        if kind != "i":
+            raise TypeError(
+                f"{self.function}: {name} has dtype {x.dtype}; flags are booleans, or integers 0 "
+                f"and 1. Pass {name} != 0 if that is what you mean."
+            )
+        if self.library is NUMPY and x.size and not ((x == 0) | (x == 1)).all():
+            other = x[(x != 0) & (x != 1)].flat[0]
+            raise ValueError(f"{self.function}: {name} holds {other}; integer flags are 0 or 1.")
+        return x != 0
+
+    def number(self, name: str, x: Any, low=0.0, high=1.0) -> Any:
+        """Return `x`: a number in [low, high], or an array that spreads over the first one."""
+        if not isinstance(x, NUMBER) and isinstance(x, _NUMPY_NUMBER) and x.ndim == 0:
+            x = x.item()
+        if isinstance(x, bool):
+            raise TypeError(f"{self.function}: {name} is a bool; it must be a number.")
+        if isinstance(x, NUMBER):
+            if not low <= x <= high:
+                raise self._out_of_range(name, x, low, high)
+            return x
+        self.spreads(name, x, tuple(self.first.shape))
+        if self.library is NUMPY and x.size and not (low <= x.min() and x.max() <= high):
+            raise self._out_of_range(name, f"values from {x.min()} to {x.max()}", low, high)
+        return x
+
+    def spreads(self, name: str, x, shape: tuple[int, ...]) -> None:
+        """Refuse what is not a floating array with one entry or all along each axis of `shape`."""
+        self.same_library(name, x)
+        if x.ndim:  # a 1-D array beside [T, B] data could mean either axis, so it is refused
+            fits = x.ndim == len(shape) and all(
+                n in (1, m) for n, m in zip(x.shape, shape, strict=True)
+            )
+            if not fits:
+                raise ValueError(
+                    f"{self.function}: {name} has shape {tuple(x.shape)}, which does not spread "
+                    f"over {shape}. Give it one entry or the full length along each axis: for "
+                    f"[T, B] data [T, 1] varies by step and [1, B] by column."
+                )
+        self._same_device(name, x, "the data")
+        self.floating(name, x)
+
+    def floating(self, name: str, x) -> Any:
+        """Return the dtype of `x`, which must be floating."""
+        if not self.library.is_float(x):
+            raise TypeError(f"{self.function}: {name} has dtype {x.dtype}; {_FLOATS}")
+        return x.dtype
+
+    def integers(self, name: str, x) -> None:
+        """Refuse actions that are not integers or booleans."""
+        if self.library.kind(x) not in "ib":
+            raise TypeError(
+                f"{self.function}: {name} has dtype {x.dtype}; actions are integers. Store them as "
+                f"such rather than convert them back: a float holds large ones inexactly."
+            )
+
+    def alike(self, name: str, x, like_name: str = "") -> None:
+        """Refuse what is not an array of the same library on the same device."""
+        if x.__class__ is not self.first.__class__:
+            self.same_library(name, x)
+        self._same_device(name, x, like_name)
+
+    def shaped(self, name: str, x, shape, like_name: str = "", like=None) -> None:
+        """Refuse what is not alike, or not of `shape`, which follows from `like` (the first)."""
+        self.alike(name, x, like_name)
+        if x.shape != shape:
+            raise self.misshapen(name, x, tuple(shape), like_name, like)
+
+    def misshapen(self, name: str, x, wanted, like_name: str = "", like=None) -> ValueError:
+        """Return the error for an array whose shape does not follow from that of `like`."""
+        shape = tuple((self.first if like is None else like).shape)
+        wanted = str(wanted).replace("'", "")  # axes of any length are letters
+        return ValueError(
+            f"{self.function}: {name} has shape {tuple(x.shape)}; beside {like_name or self.name} "
+            f"of shape {shape} it must be {wanted}. Nothing is broadcast or squeezed here."
         )
 
+    def same_library(self, name: str, x) -> None:
+        """Refuse what is not an array of the first array's library."""
+        if self.library is NUMPY and x.__class__ is np.ndarray:
+            return
+        other = self._library(name, x)
+        if other is not self.library:
+            raise TypeError(
+                f"{self.function}: {name} is a {other.name} array but the first argument is a "
+                f"{self.library.name} array. Convert one of them; nothing is copied between "
+                f"libraries behind your back."
+            )
 
-def library_or_refuse(function: str, name: str, x) -> Library:
-    """The library of `x`, which must be an array."""
-    library = library_of(x)
-    if library is None:
-        raise TypeError(
-            f"{function}: {name} is a {type(x).__name__}; pass a NumPy array, a PyTorch tensor or "
-            f"a JAX array."
+    def _library(self, name: str, x) -> Library:
+        library = library_of(x)
+        if library is None:
+            raise TypeError(
+                f"{self.function}: {name} is a {type(x).__name__}; pass a NumPy array, a PyTorch "
+                f"tensor or a JAX array."
+            )
+        return library
+
+    def _same_device(self, name: str, x, like_name: str = "") -> None:
+        if not self.library.same_device(x, self.first):
+            raise ValueError(
+                f"{self.function}: {name} is on {x.device} but {like_name or self.name} is on "
+                f"{self.first.device}. Move them to one device."
+            )
+
+    def _out_of_range(self, name: str, received, low: float, high: float) -> ValueError:
+        bound = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
+        return ValueError(f"{self.function}: {name} must be {bound}; received {received}.")
+
+    def _other_shape(self, name: str, shape) -> ValueError:
+        shape, wanted = tuple(shape), tuple(self.first.shape)
+        hint = f"All arrays must have the shape of {self.name}."
+        if sorted(shape) == sorted(wanted):
+            hint = (
+                "Arrays are [T, B]; for batch-major data pass all of them as [B, T] with "
+                "time_axis=1."
+            )
+        elif len(shape) != len(wanted) and math.prod(shape) == math.prod(wanted):
+            hint = f"Squeeze or reshape {name} to {wanted}."
+        return ValueError(
+            f"{self.function}: {name} has shape {shape} but {self.name} has shape {wanted}. {hint}"
         )
-    return library
-
-
-def same_library(function: str, name: str, x, library: Library) -> None:
-    """Refuse what is not an array of `library`."""
-    if library is NUMPY and x.__class__ is np.ndarray:
-        return
-    other = library_or_refuse(function, name, x)
-    if other is not library:
-        raise TypeError(
-            f"{function}: {name} is a {other.name} array but the first argument is a "
-            f"{library.name} array. Convert one of them; nothing is copied between libraries "
-            f"behind your back."
-        )
-
-
-def choice(function: str, name: str, x: str, options: tuple[str, ...]) -> None:
-    """Refuse what is not one of `options`."""
-    if x not in options:
-        raise ValueError(
-            f"{function}: {name}={x!r} is unknown; choose one of {', '.join(options)}."
-        )
-
-
-def _out_of_range(function, name, received, low, high) -> ValueError:
-    bound = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
-    return ValueError(f"{function}: {name} must be {bound}; received {received}.")
-
-
-def devices_differ(function, name, device, like_name, like_device) -> ValueError:
-    return ValueError(
-        f"{function}: {name} is on {device} but {like_name} is on {like_device}. "
-        f"Move them to one device."
-    )
-
-
-def _shape_mismatch(function, name, shape, like_name, like_shape) -> ValueError:
-    shape, like_shape = tuple(shape), tuple(like_shape)
-    hint = f"All arrays must have the shape of {like_name}."
-    if sorted(shape) == sorted(like_shape):
-        hint = (
-            "Arrays are [T, B]; for batch-major data pass all of them as [B, T] with time_axis=1."
-        )
-    elif len(shape) != len(like_shape) and math.prod(shape) == math.prod(like_shape):
-        hint = f"Squeeze or reshape {name} to {like_shape}."
-    return ValueError(
-        f"{function}: {name} has shape {shape} but {like_name} has shape {like_shape}. {hint}"
-    )

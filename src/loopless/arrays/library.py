@@ -1,9 +1,11 @@
-"""Which library an array belongs to, and the few questions that each answers in its own words.
+"""Which library an array belongs to, and the few questions that each library answers differently.
 
-PyTorch and JAX are never imported here: an array of theirs exists only if its owner was.
+PyTorch and JAX are never imported here: an array of theirs exists only if its owner imported them.
 """
 
+import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,15 +19,15 @@ class NumPy:
     xp: Any = np
 
     def is_float(self, x) -> bool:
-        """Whether the scan can work on it: half, single or double precision."""
+        """Return whether x has half, single or double precision."""
         return x.dtype.char in "efd"
 
     def wide(self, dtype):
-        """The dtype to accumulate in."""
+        """Return the dtype to accumulate in: float64 for float64, else float32."""
         return _DOUBLE if dtype.char == "d" else _SINGLE
 
     def kind(self, x) -> str:
-        """f for floating, b for boolean, i for integers, anything else for the rest."""
+        """Return f for floating, b for boolean, i for integer, another letter for the rest."""
         kind = x.dtype.kind
         return "i" if kind == "u" else kind
 
@@ -33,7 +35,7 @@ class NumPy:
         return np.promote_types(x, y)
 
     def at_most(self, x, bound: float):
-        """min(x, bound), NaN where x is NaN."""
+        """Return min(x, bound), NaN where x is NaN."""
         return np.minimum(x, x.dtype.type(bound))
 
     def cast(self, x, dtype):
@@ -41,6 +43,10 @@ class NumPy:
 
     def same_device(self, x, y) -> bool:
         return True
+
+    def constant(self, x):
+        """Return x without derivatives of any kind; None and numbers as they are."""
+        return x
 
 
 class PyTorch:
@@ -75,12 +81,16 @@ class PyTorch:
     def same_device(self, x, y) -> bool:
         return (x.is_cpu and y.is_cpu) or x.device == y.device
 
+    def constant(self, x):
+        return x.detach() if hasattr(x, "dtype") else x
+
 
 class JAX:
     name = "jax"
 
     def __init__(self) -> None:
-        self.xp = sys.modules["jax"].numpy
+        self.jax = sys.modules["jax"]
+        self.xp = self.jax.numpy
 
     def is_float(self, x) -> bool:
         return x.dtype.name in ("float32", "float64", "float16", "bfloat16")
@@ -105,6 +115,9 @@ class JAX:
     def same_device(self, x, y) -> bool:
         return True  # XLA places arrays itself, and says so itself where it cannot
 
+    def constant(self, x):
+        return self.jax.lax.stop_gradient(x) if hasattr(x, "dtype") else x
+
 
 Library = NumPy | PyTorch | JAX
 NUMPY = NumPy()
@@ -112,7 +125,7 @@ _others: dict[str, Library] = {}
 
 
 def library_of(x) -> Library | None:
-    """The library that `x` is an array of, or None."""
+    """Return the library that `x` is an array of, or None."""
     if isinstance(x, np.ndarray):
         # Masks would be dropped silently, and a matrix never becomes flat.
         return None if isinstance(x, np.ma.MaskedArray | np.matrix) else NUMPY
@@ -123,3 +136,27 @@ def library_of(x) -> Library | None:
     if jax is not None and isinstance(x, jax.Array):
         return _others.get("jax") or _others.setdefault("jax", JAX())
     return None
+
+
+def typed(library: Library, x, dtype, like) -> Any:
+    """Return a number or an array in this dtype; a number of PyTorch's becomes a 0-d tensor."""
+    if not isinstance(x, NUMBER):
+        return library.cast(x, dtype)
+    if library.name == "torch":
+        return like.new_full((), x, dtype=dtype)
+    return dtype.type(x)
+
+
+def compiled_once(library: Library, function: Callable, static: tuple[int, ...]) -> Callable:
+    """Return `function` as one compiled program where the library has that (JAX), else as it is.
+
+    `static` are the positions of arguments that are no arrays. Outside jit a call is then one
+    dispatch instead of thirty.
+    """
+    return jax_program(function, static) if library.name == "jax" else function
+
+
+@functools.cache
+def jax_program(function: Callable, static: tuple[int, ...]) -> Callable:
+    """Return `function` as one compiled JAX program, the same one for the same arguments."""
+    return sys.modules["jax"].jit(function, static_argnums=static, inline=True)

@@ -1,1 +1,1 @@
-"""Everything that Numba compiles: kernels that take plain NumPy arrays and numbers."""
+"""Everything that Numba compiles; `jit` says how. Nothing here is imported before it is called."""

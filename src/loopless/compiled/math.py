@@ -1,8 +1,7 @@
-"""Exponentials and logarithms of which the compiler can do sixteen at once.
+"""Exponentials and logarithms that the compiler can vectorize, for compiled kernels only.
 
-That it cannot with the library's. Of float32 they are polynomials, within two units of the last
-place; of float64 they are the library's own. For Numba kernels only. Tests:
-`tests/arrays/test_numba_math.py`.
+LLVM cannot vectorize calls to libm, so in float32 these are polynomials that it can, within two
+units of the last place. In float64 they are libm's.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -25,7 +24,7 @@ _E2, _E3, _E4 = np.float32(0.5), np.float32(1.6666665459e-1), np.float32(4.16657
 _E5, _E6 = np.float32(8.3334519073e-3), np.float32(1.3981999507e-3)
 _E7 = np.float32(1.9875691500e-4)
 
-_INFINITY, _ROOT = np.float32(np.inf), np.float32(0.70710678)  # log is around 1, from √½ to √2
+_INFINITY, _ROOT = np.float32(np.inf), np.float32(0.70710678)  # log's polynomial is for √½ to √2
 _FRACTION, _OF_HALF = np.int32(0x007FFFFF), np.int32(0x3F000000)
 _L3, _L4, _L5 = np.float32(3.3333331667e-1), np.float32(-2.5000820998e-1), np.float32(2.0001229e-1)
 _L6, _L7, _L8 = np.float32(-1.6623359941e-1), np.float32(1.4201721355e-1), np.float32(-1.3160127e-1)
@@ -34,7 +33,7 @@ _L9, _L10 = np.float32(1.2761768903e-1), np.float32(-7.6348483984e-2)
 
 @intrinsic
 def _as_float(typing, bits):
-    """The float32 of these 32 bits."""
+    """Return the float32 that these 32 bits stand for."""
 
     def generate(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], context.get_value_type(types.float32))
@@ -44,7 +43,7 @@ def _as_float(typing, bits):
 
 @intrinsic
 def _as_bits(typing, x):
-    """The 32 bits of this float32."""
+    """Return the 32 bits of this float32 as an integer."""
 
     def generate(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], context.get_value_type(types.int32))
@@ -53,7 +52,7 @@ def _as_bits(typing, x):
 
 
 def exp(x):
-    """e to a number not above 0; exactly 0 where float32 has no normal number left."""
+    """Return e to the power x, which is not above 0; exactly 0 below float32's normal numbers."""
     return math.exp(x)
 
 
@@ -64,7 +63,7 @@ def _exp(x):
 
     def polynomial(x):
         clamped = _LOWEST if x < _LOWEST else x
-        whole = np.int32(clamped * _LOG2E - _HALF)  # to the nearest, since it cuts towards 0
+        whole = np.int32(clamped * _LOG2E - _HALF)  # to the nearest: int32 cuts towards 0
         n = np.float32(whole)
         r = clamped - n * _LN2_HIGH - n * _LN2_LOW
         p = ((((_E7 * r + _E6) * r + _E5) * r + _E4) * r + _E3) * r + _E2
@@ -76,7 +75,7 @@ def _exp(x):
 
 
 def log(x):
-    """The natural logarithm of 0 or a normal number above it, infinity and NaN included."""
+    """Return the natural logarithm of 0 or of a normal number above it, infinity or NaN."""
     return math.log(x) if x > 0 else -math.inf if x == 0 else math.nan
 
 
@@ -102,7 +101,7 @@ def _log(x):
 
 
 def lowest(x):
-    """Where `exp` of x's dtype ends: finite, so that 0 times it is 0."""
+    """Return below which number `exp` of x's dtype is 0: finite, so that 0 times it is 0."""
     return -750.0
 
 

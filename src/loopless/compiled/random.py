@@ -1,9 +1,8 @@
 """Random numbers inside compiled samplers: a counter through a mixer.
 
-A buffer's generator is two integers, a key and a counter: draw number c is `bits(key, c)` and
+The generator of a buffer is two integers, a key and a counter: draw number c is `bits(key, c)` and
 nothing else, so that state is saved exactly, draws can be made in any order, and a sampler of n
-draws just moves the counter by n. The mixer is splitmix64's (Steele et al. 2014). Imports Numba,
-so only samplers import it. Tests: tests/replay/test_random.py.
+draws just moves the counter by n. The mixer is splitmix64's (Steele et al. 2014).
 """
 
 import numpy as np
@@ -19,7 +18,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @jit(inline=True)
 def bits(key, counter):
-    """64 random bits: draw number `counter` of the generator `key`, both uint64."""
+    """Return 64 random bits: draw number `counter` of the generator `key`, both uint64."""
     z = key + (counter + np.uint64(1)) * _INCREMENT
     z = (z ^ (z >> np.uint64(30))) * _FIRST
     z = (z ^ (z >> np.uint64(27))) * _SECOND
@@ -28,7 +27,7 @@ def bits(key, counter):
 
 @jit(inline=True)
 def below(x, n):
-    """An integer in [0, n), n < 2³²: the high half of x·n, biased by less than 2⁻³²."""
+    """Return an integer in [0, n), n < 2³²: the high half of x·n, biased by less than 2⁻³²."""
     high = (x >> _HALF) * n
     low = (x & _LOW) * n
     return (high + (low >> _HALF)) >> _HALF
@@ -36,5 +35,5 @@ def below(x, n):
 
 @jit(inline=True)
 def unit(x):
-    """`x`'s bits as a float64 in (0, 1], of 2⁵³ equally likely values."""
+    """Return the bits x as a float64 in (0, 1], one of 2⁵³ equally likely values."""
     return (np.float64(x >> np.uint64(11)) + 1.0) * 2.0**-53

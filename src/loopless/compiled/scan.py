@@ -1,14 +1,15 @@
-"""The scan on NumPy arrays (and PyTorch's on the CPU), compiled by Numba.
+"""The scan on NumPy arrays (and PyTorch tensors on the CPU), compiled by Numba.
 
 Arrays arrive flat and C-contiguous, standing for [outer, steps, inner]: every time axis of a
 contiguous array has that form without a copy. Many columns side by side are walked in tiles, time
 inside the tile, so that the inner loop is SIMD and each input is read once; single columns are
 walked one after the other. What one tile carries lives on the stack: only there can LLVM prove
-that it aliases no argument, and without that proof it does not vectorise.
+that it aliases no argument, and without that proof it does not vectorize.
 
 In every engine a coefficient of exactly 0 cuts: nothing passes it, NaN and infinity included.
 
-Imported on the first call only: importing Numba takes longer than most callers' whole program.
+Imported on the first call only, by `arrays.scan.numpy`: importing Numba takes longer than most
+callers' whole program. Loop twin: `reference.scan`.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -31,7 +32,7 @@ NARROW = 4  # below so many columns side by side, SIMD pays less than its row ov
 
 @intrinsic
 def _stack(typing_context, like):
-    """A pointer to TILE uninitialised elements of `like`'s dtype in this stack frame."""
+    """Return a pointer to TILE uninitialized elements of `like`'s dtype in this stack frame."""
     dtype = like.dtype
 
     def codegen(context, builder, signature, args):
@@ -44,7 +45,7 @@ def _stack(typing_context, like):
 
 @intrinsic
 def _prefetch(typing_context, array, i):
-    """Ask for the cache line of array[i], which is about to be written."""
+    """Ask the processor for the cache line of array[i], which is about to be written."""
 
     def codegen(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -60,10 +61,12 @@ def _prefetch(typing_context, array, i):
 
 @register_jitable
 def tile_like(array):
+    """Return an uninitialized array of TILE elements on the stack, of the same dtype."""
     return carray(_stack(array), (TILE,))
 
 
 def select(condition, x, y):
+    """Return x if the condition holds, else y: `where` of single numbers."""
     raise AssertionError("compiled code only")
 
 
@@ -78,6 +81,7 @@ def _select_typed(condition, x, y):
 
 
 def at(field, i):
+    """Return entry i of a flat array; a number stands for all entries, None for all true."""
     raise AssertionError("compiled code only")
 
 
@@ -85,12 +89,13 @@ def at(field, i):
 def _at_typed(field, i):
     if isinstance(field, types.Array):
         return lambda field, i: field[i]
-    if isinstance(field, types.NoneType):  # no mask: every row holds
+    if isinstance(field, types.NoneType):
         return lambda field, i: True
     return lambda field, i: field
 
 
 def row_of(fields, i):
+    """Return entry i of each field, as a tuple."""
     raise AssertionError("compiled code only")
 
 
@@ -103,16 +108,15 @@ def _row_typed(fields, i):
 
 @functools.cache
 def fused(recipe):
-    """The compiled kernels of one recipe: coefficients, scan and read-out in one pass.
+    """Return two kernels of one recipe, each with coefficients, scan and readout in one pass.
 
-    Two of them, compiled when first needed: for columns one by one, and for many side by side.
-
-    `recipe.coefficients(where, last, *fields)` gives a_t and b_t, and
-    `recipe.readout(where, last, x, x_next, *fields)` one to three outputs: of scalars here, of
-    whole arrays elsewhere. The fields in `ahead` are read one row later (the same row at the end
-    of time, where `last` is true and recipes do not look). Rows with `valid` false come out 0 and
-    cut the scan. The walk is backwards in time; a lagged recipe is an adjoint, and walks forwards.
+    The first walks columns one by one, the second many side by side; each is compiled when first
+    called. What a recipe is, `arrays.scan.recipe` says; here its functions get numbers. The fields
+    in `ahead` are read one row later (the same row at the end of time, where `last` is true and
+    recipes do not look). Rows with `valid` false come out 0 and cut the scan. The walk is backwards
+    in time; a lagged recipe is an adjoint, and walks forwards.
     """
+    Row = recipe.row
     coefficients = register_jitable(recipe.coefficients)
     readout = register_jitable(recipe.readout)
     lagged = recipe.lagged
@@ -121,7 +125,7 @@ def fused(recipe):
 
     @register_jitable
     def advance(a, b, carried, keep):
-        """x_t and what the next row of the walk is given."""
+        """Return x_t, and what the next row of the walk receives."""
         if lagged:
             x = b + carried
             return x, select(keep, select(a == 0, 0, a * x), 0)
@@ -140,11 +144,11 @@ def fused(recipe):
                 j = i + np.uint64(inner if t + 1 < steps else 0)
                 last = (t + 1 == steps) | (not at(valid, j))
                 keep = at(valid, i)
-                row = row_of(fields, i) + row_of(ahead, j)
-                a, b = coefficients(select, last, *row)
+                row = Row(*row_of(fields, i), *row_of(ahead, j))
+                a, b = coefficients(select, row, last)
                 x_next = carry[0]
                 x, carry[0] = advance(a, b, x_next, keep)
-                values = readout(select, last, x, x_next, *row)
+                values = readout(select, row, last, x, x_next)
                 outs[0][i] = select(keep, values[0], 0)
                 if two:
                     outs[1][i] = select(keep, values[1], 0)
@@ -175,11 +179,12 @@ def fused(recipe):
                                 _prefetch(outs[1], ahead_of_walk + np.uint64(k))
                             if three:
                                 _prefetch(outs[2], ahead_of_walk + np.uint64(k))
-                    # One loop an array written: more, and LLVM's alias checks exceed their limit.
+                    # One loop for each array written: more exceed LLVM's limit of alias checks.
                     for k in range(width):
                         i, j = base + k, base + k + step
                         last = final | (not at(valid, j))
-                        a, b = coefficients(select, last, *row_of(fields, i), *row_of(ahead, j))
+                        row = Row(*row_of(fields, i), *row_of(ahead, j))
+                        a, b = coefficients(select, row, last)
                         if reads_next:
                             following[k] = carry[k]
                         x, passed_on = advance(a, b, carry[k], at(valid, i))
@@ -188,23 +193,23 @@ def fused(recipe):
                         carry[k] = passed_on
                     for k in range(width):
                         i, j = base + k, base + k + step
-                        row = row_of(fields, i) + row_of(ahead, j)
+                        row = Row(*row_of(fields, i), *row_of(ahead, j))
                         last = final | (not at(valid, j))
-                        value = readout(select, last, now[k], following[k], *row)[0]
+                        value = readout(select, row, last, now[k], following[k])[0]
                         outs[0][i] = select(at(valid, i), value, 0)
                     if two:
                         for k in range(width):
                             i, j = base + k, base + k + step
-                            row = row_of(fields, i) + row_of(ahead, j)
+                            row = Row(*row_of(fields, i), *row_of(ahead, j))
                             last = final | (not at(valid, j))
-                            value = readout(select, last, now[k], following[k], *row)[1]
+                            value = readout(select, row, last, now[k], following[k])[1]
                             outs[1][i] = select(at(valid, i), value, 0)
                     if three:
                         for k in range(width):
                             i, j = base + k, base + k + step
-                            row = row_of(fields, i) + row_of(ahead, j)
+                            row = Row(*row_of(fields, i), *row_of(ahead, j))
                             last = final | (not at(valid, j))
-                            value = readout(select, last, now[k], following[k], *row)[2]
+                            value = readout(select, row, last, now[k], following[k])[2]
                             outs[2][i] = select(at(valid, i), value, 0)
 
     return narrow, wide
@@ -212,7 +217,7 @@ def fused(recipe):
 
 @jit()
 def affine(outer, steps, inner, a, b, init, out, reverse, lagged):
-    """x_t = a_t·x_{t±1} + b_t, or lagged, its adjoint: y_t = b_t + a_{t∓1}·y_{t∓1}.
+    """Write x_t = a_t·x_{t±1} + b_t, or lagged, its adjoint: y_t = b_t + a_{t∓1}·y_{t∓1}.
 
     `a` and `init` are flat arrays or numbers. Lagged, `init` is what the first row adds to b.
     """

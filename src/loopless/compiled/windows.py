@@ -1,9 +1,9 @@
 """Sliding windows of affine maps on NumPy arrays, compiled by Numba: O(T) for any window.
 
-The same blocks as in `kernels.windows`, walked once: while a block's maps are composed from its
-left, each row completes the window that began n−1 rows before, in the tail of the block to the
-left; then the block's own tails are composed from its right, into scratch. Layout, tiles and cuts
-are those of `numba_scan`. Imported on the first call only.
+The same blocks as in `kernels.windows`, walked once: while the maps of a block are composed from
+its left, each row completes the window that began n−1 rows before, in the tail of the block to the
+left; then the tails of this block are composed from its right, into scratch memory. Layout, tiles
+and cuts are those of `compiled.scan`. Imported on the first call only, by `arrays.scan.numpy`.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -21,8 +21,8 @@ WIDTH = 256  # columns walked side by side: scratch is 2·n·WIDTH numbers
 
 
 @functools.cache
-def windowed(maps):
-    """The kernel of `maps(where, last, *fields)` → a, b, c: one step is x ↦ a·x + b, its end is c.
+def composed(maps, Row):
+    """Return the kernel of `maps(where, row, last)` → a, b, c: a step is x ↦ a·x + b, its end is c.
 
     out[t] = f_t(f_{t+1}(… c_{t+n−1})), or up to the last row if the window reaches past it.
     """
@@ -30,10 +30,10 @@ def windowed(maps):
 
     @register_jitable
     def step(valid, fields, steps, inner, t, i):
-        """a, b and c of row t at the flat index i; all 0 where it is not valid."""
+        """Return a, b and c of row t at the flat index i; all 0 where it is not valid."""
         j = i + np.uint64(inner if t + 1 < steps else 0)
         last = (t + 1 == steps) | (not at(valid, j))
-        a, b, c = compiled_maps(select, last, *row_of(fields, i))
+        a, b, c = compiled_maps(select, Row(*row_of(fields, i)), last)
         keep = at(valid, i)
         return select(keep, a, 0), select(keep, b, 0), select(keep, c, 0)
 

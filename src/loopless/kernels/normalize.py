@@ -1,17 +1,13 @@
-"""Standardisation of advantages. Loop twin: `reference.normalize.normalize`."""
-
-import numpy as np
+"""Standardization of advantages. Loop twin: `reference.returns.normalize`."""
 
 from loopless.arrays import checks
-from loopless.arrays import pool as outputs
-from loopless.arrays.dispatch import as_numpy_on_cpu
-from loopless.arrays.library import NUMBER, NUMPY
-from loopless.arrays.scan import numpy as numpy_fused
+from loopless.arrays.dispatch import as_numpy_on_cpu, empty, flat
+from loopless.arrays.library import NUMPY
 
 
 @as_numpy_on_cpu
 def normalize(x, valid=None, *, min_std=1e-8):
-    """x with mean 0 and standard deviation 1 over its valid entries.
+    """Return x with mean 0 and standard deviation 1 over its valid entries.
 
         (x − mean) / max(std, min_std)
 
@@ -20,35 +16,31 @@ def normalize(x, valid=None, *, min_std=1e-8):
     anything, NaN included, and come back 0; so does everything if no entry is valid. Sums are in
     float64 on NumPy arrays, in float32 at least elsewhere.
 
-    Loop twin: `reference.normalize.normalize`.
+    Loop twin: `reference.returns.normalize`.
     """
     function = "normalize"
-    library, dtype = checks.floats(function, ("x",), (x,))
-    if isinstance(min_std, np.number):
-        min_std = min_std.item()
-    if isinstance(min_std, bool) or not isinstance(min_std, NUMBER):
-        raise TypeError(f"{function}: min_std is a {type(min_std).__name__}; it must be a number.")
-    if not min_std > 0:
-        raise ValueError(f"{function}: min_std must be positive; received {min_std}.")
+    arguments = checks.Arguments(function, "x", x)
+    library, dtype = arguments.library, arguments.floats({"x": x})
+    min_std = checks.positive(function, "min_std", min_std)
     if valid is not None:
-        valid = checks.flag(function, "valid", valid, library, x, "x")
+        valid = arguments.flag("valid", valid)
     if library is NUMPY:
-        from loopless.compiled import moments as numba_moments
+        from loopless.compiled import losses as compiled_losses
 
         wide = library.wide(dtype)
-        out = outputs.empty(x.shape, wide)
-        flags = None if valid is None else numpy_fused.flat(valid, valid.dtype)
-        numba_moments.normalize(numpy_fused.flat(x, wide), flags, float(min_std), out.ravel())
+        out = empty(x.shape, wide)
+        flags = None if valid is None else flat(valid, valid.dtype)
+        compiled_losses.normalize(flat(x, wide), flags, float(min_std), out.ravel())
         return out.astype(dtype, copy=False)
     xp = library.xp
     wide = library.cast(x, library.wide(dtype))
     if wide.size == 0 if library.name == "jax" else wide.numel() == 0:
         return x + 0
-    flat = wide.reshape(-1)
+    entries = wide.reshape(-1)
     # Differences from one entry: a constant input then has mean and spread exactly 0.
     if valid is None:
-        difference = wide - flat[0]
-        count = flat.shape[0]
+        difference = wide - entries[0]
+        count = entries.shape[0]
     else:
         first = xp.argmax(library.cast(valid.reshape(-1), xp.int32))
         wide = xp.where(valid, wide, 0)

@@ -3,6 +3,8 @@
 Arguments are those of `kernels.returns`; ratios π(a_t|s_t)/μ(a_t|s_t) come as logarithms.
 """
 
+from collections import namedtuple
+
 from loopless.arrays import checks, scan
 from loopless.arrays.dispatch import as_numpy_on_cpu
 from loopless.arrays.scan.recipe import Recipe
@@ -30,7 +32,7 @@ def vtrace(
     valid=None,
     time_axis=0,
 ):
-    """V-trace targets and policy-gradient advantages.
+    """Return V-trace targets and policy-gradient advantages.
 
         δ_t = r_t + γ V(s'_t) − V(s_t)
         v_t − V(s_t) = ρ̄_t δ_t + γ c̄_t (v_{t+1} − V(s_{t+1}))      cut at an end
@@ -44,19 +46,19 @@ def vtrace(
     `reference.off_policy.vtrace`.
     """
     function = "vtrace"
-    names = ("log_ratios", "rewards", "values", "next_values")
+    arrays = {"log_ratios": log_ratios, "rewards": rewards, "values": values}
     library, dtype, axis, floats, flags, numbers, valid = check(
         function,
-        names,
-        (log_ratios, rewards, values, next_values),
+        arrays | {"next_values": next_values},
         (terminated, truncated),
         {"gamma": gamma, "lambda_": lambda_, "mix": mix},
         valid,
         time_axis,
     )
     gamma, lambda_, mix = numbers
+    arguments = checks.Arguments(function, "rewards", rewards)
     clips = tuple(
-        checks.number(function, name, x, library, rewards, 0.0, float("inf"))
+        arguments.number(name, x, 0.0, float("inf"))
         for name, x in (("clip_rho", clip_rho), ("clip_c", clip_c), ("clip_pg_rho", clip_pg_rho))
     )
     floats = (_ratios(library, dtype, floats[0], valid), *floats[1:])
@@ -64,30 +66,34 @@ def vtrace(
     return scan.estimate(_VTRACE, library, dtype, axis, floats, flags, numbers, valid)
 
 
-def _vtrace_coefficients(
-    where, last, ratios, rewards, values, next_values, terminated, truncated,
-    gamma, lambda_, leak, clip_rho, clip_c, clip_pg_rho, values_ahead,
-):  # fmt: skip
-    # min(clip, ρ) and a share of what it cut off, apart: a clip may be infinite
-    rho = where(ratios > clip_rho, clip_rho, ratios)
-    rho = rho + leak * where(ratios > clip_rho, ratios - clip_rho, 0)
-    c = where(ratios > clip_c, clip_c, ratios)
-    c = c + leak * where(ratios > clip_c, ratios - clip_c, 0)
-    delta = rewards + gamma * where(terminated, 0, next_values) - values
-    return where(terminated | truncated, 0, gamma * lambda_ * c), rho * delta
+_VtraceRow = namedtuple(
+    "_VtraceRow",
+    "ratios rewards values next_values terminated truncated gamma "
+    "lambda_ leak clip_rho clip_c clip_pg_rho values_ahead",
+)
 
 
-def _vtrace_readout(
-    where, last, x, x_next, ratios, rewards, values, next_values, terminated, truncated,
-    gamma, lambda_, leak, clip_rho, clip_c, clip_pg_rho, values_ahead,
-):  # fmt: skip
-    rho = where(ratios > clip_pg_rho, clip_pg_rho, ratios)
-    rho = rho + leak * where(ratios > clip_pg_rho, ratios - clip_pg_rho, 0)
-    successor = where(truncated | last, next_values, x_next + values_ahead)
-    return rho * (rewards + gamma * where(terminated, 0, successor) - values), x + values
+def _vtrace_coefficients(where, row, last):
+    # min(clip, ρ), plus a share of what it cut off as a term of its own: a clip may be infinite
+    rho = where(row.ratios > row.clip_rho, row.clip_rho, row.ratios)
+    rho = rho + row.leak * where(row.ratios > row.clip_rho, row.ratios - row.clip_rho, 0)
+    c = where(row.ratios > row.clip_c, row.clip_c, row.ratios)
+    c = c + row.leak * where(row.ratios > row.clip_c, row.ratios - row.clip_c, 0)
+    delta = row.rewards + row.gamma * where(row.terminated, 0, row.next_values) - row.values
+    return where(row.terminated | row.truncated, 0, row.gamma * row.lambda_ * c), rho * delta
 
 
-_VTRACE = Recipe(_vtrace_coefficients, _vtrace_readout, outputs=2, ahead=(2,), reads_next=True)
+def _vtrace_readout(where, row, last, x, x_next):
+    rho = where(row.ratios > row.clip_pg_rho, row.clip_pg_rho, row.ratios)
+    rho = rho + row.leak * where(row.ratios > row.clip_pg_rho, row.ratios - row.clip_pg_rho, 0)
+    successor = where(row.truncated | last, row.next_values, x_next + row.values_ahead)
+    target = row.rewards + row.gamma * where(row.terminated, 0, successor)
+    return rho * (target - row.values), x + row.values
+
+
+_VTRACE = Recipe(
+    _VtraceRow, _vtrace_coefficients, _vtrace_readout, outputs=2, ahead=(2,), reads_next=True
+)
 
 TRACES = ("retrace", "q_lambda", "tree_backup", "importance_sampling")
 
@@ -108,7 +114,7 @@ def retrace(
     valid=None,
     time_axis=0,
 ):
-    """Off-policy returns of action values, with the choice of four traces.
+    """Return off-policy returns of action values, by one of four traces.
 
         G_t = r_t + γ E_π Q(s'_t, ·) + γ c_{t+1} (G_{t+1} − Q(s_{t+1}, a_{t+1}))    cut at ends
 
@@ -128,13 +134,11 @@ def retrace(
     needed = {"q_lambda": None, "tree_backup": "log_policy"}.get(trace, "log_ratios")
     if needed is not None and logs[needed] is None:
         raise ValueError(f"{function}: trace={trace!r} needs {needed}, and it was not given.")
-    names = ("rewards", "q_values", "next_values")
-    arrays = (rewards, q_values, next_values)
+    arrays = {"rewards": rewards, "q_values": q_values, "next_values": next_values}
     if needed is not None:
-        names, arrays = (*names, needed), (*arrays, logs[needed])
+        arrays[needed] = logs[needed]
     library, dtype, axis, floats, flags, numbers, valid = check(
         function,
-        names,
         arrays,
         (terminated, truncated),
         {"gamma": gamma, "lambda_": lambda_},
@@ -153,26 +157,28 @@ def retrace(
     return scan.estimate(_RETRACE, library, dtype, axis, floats, flags, (gamma,), valid)[0]
 
 
-def _retrace_coefficients(
-    where, last, rewards, q_values, next_values, traces, terminated, truncated, gamma,
-    q_ahead, traces_ahead,
-):  # fmt: skip
-    end = terminated | truncated | last
-    a = where(end, 0, gamma * traces_ahead)
-    return a, rewards + gamma * where(terminated, 0, next_values) - a * where(end, 0, q_ahead)
+_RetraceRow = namedtuple(
+    "_RetraceRow",
+    "rewards q_values next_values traces terminated truncated gamma q_ahead traces_ahead",
+)
 
 
-def _retrace_readout(
-    where, last, x, x_next, rewards, q_values, next_values, traces, terminated, truncated, gamma,
-    q_ahead, traces_ahead,
-):  # fmt: skip
+def _retrace_coefficients(where, row, last):
+    end = row.terminated | row.truncated | last
+    a = where(end, 0, row.gamma * row.traces_ahead)
+    target = row.rewards + row.gamma * where(row.terminated, 0, row.next_values)
+    return a, target - a * where(end, 0, row.q_ahead)
+
+
+def _retrace_readout(where, row, last, x, x_next):
     return (x,)
 
 
-_RETRACE = Recipe(_retrace_coefficients, _retrace_readout, outputs=1, ahead=(1, 3))
+_RETRACE = Recipe(_RetraceRow, _retrace_coefficients, _retrace_readout, outputs=1, ahead=(1, 3))
 
 
 def _ratios(library, dtype, logs, valid):
+    """Return exp(logs), finite, and 1 where not valid."""
     xp = library.xp
     logs = library.cast(logs, library.wide(dtype))
     if valid is not None:

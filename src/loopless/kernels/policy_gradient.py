@@ -1,15 +1,14 @@
 """Policy-gradient losses: PPO's clipped surrogate, and the plain one of A2C.
 
-Both functions take arrays of NumPy, PyTorch or JAX, all of one shape, a row for each action that
-was taken, and give back scalars of the same kind; half precision is computed in float32.
+Both functions take arrays of NumPy, PyTorch or JAX, all of one shape, an entry for each action that
+was taken, and return scalars of the same kind; half precision is computed in float32.
 
 A gradient reaches `log_probs`, `values` and `entropies`. Everything else is a constant: the old
 log-probabilities and values, the advantages, the returns, and the numbers, which may be 0-d arrays
 (traced ones too, so that a schedule compiles nothing anew).
 
-A formula here takes numbers as well as whole arrays: the compiled kernel of `numba_surrogate` is
-made of the same functions. Loop twins: `reference.policy_gradient`. Tests:
-`tests/kernels/test_policy_gradient_*.py`.
+A formula here takes numbers as well as whole arrays: the kernel of `compiled.losses` is made of the
+same functions. Loop twins: `reference.policy_gradient`.
 """
 
 import functools
@@ -21,18 +20,37 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loopless.arrays import dispatch as tensors
-from loopless.arrays import scan
-from loopless.arrays.actions import constant
-from loopless.arrays.library import NUMBER, NUMPY, Library
-from loopless.arrays.scan.numpy import flat
-from loopless.kernels import policy_gradient_arguments as arguments
-from loopless.kernels.policy_gradient_arguments import Numbers, Rows
+from loopless.arrays import checks
+from loopless.arrays.checks import is_array
+from loopless.arrays.dispatch import flat, with_gradients
+from loopless.arrays.library import NUMBER, NUMPY, Library, compiled_once
 
 _BOOL = np.dtype(np.bool_)
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_LARGEST = {dtype: float(np.finfo(dtype).max) for dtype in (_SINGLE, _DOUBLE)}
 # What stands for arrays that are not given.
 _NO_FLAGS = np.empty(0, _BOOL)
-_NO_ROWS = {np.dtype(np.float32): np.empty(0, np.float32), np.dtype(np.float64): np.empty(0)}
+_NO_ENTRIES = {_SINGLE: np.empty(0, _SINGLE), _DOUBLE: np.empty(0, _DOUBLE)}
+
+
+class _Batch(NamedTuple):
+    """The arguments of either loss; the plain one has no old log-probabilities and no clips."""
+
+    log_probs: Any
+    old_log_probs: Any
+    advantages: Any
+    values: Any
+    returns: Any
+    entropies: Any
+    old_values: Any
+    valid: Any
+    clip: Any
+    value_coefficient: Any
+    entropy_coefficient: Any
+    value_clip: Any
+
+
+_NUMBERS = "clip", "value_coefficient", "entropy_coefficient", "value_clip"
 
 
 class PPOParts(NamedTuple):
@@ -68,7 +86,7 @@ def ppo_loss(
     old_values=None,
     valid=None,
 ) -> tuple[Any, PPOParts]:
-    """PPO's loss: clipped surrogate, value loss and entropy, as means over all valid rows.
+    """Return PPO's loss: clipped surrogate, value loss and entropy, means over valid entries.
 
         ρ = exp(log π(a|s) − log π_old(a|s))
         policy_loss = −mean min(ρ A, clip(ρ, 1−ε, 1+ε) A)
@@ -77,28 +95,27 @@ def ppo_loss(
         loss = policy_loss + value_coefficient · value_loss − entropy_coefficient · mean H
 
     All arrays have one shape [...], and the loss is a scalar. ε is `clip` and c is `value_clip`,
-    which asks for `old_values`; either may be infinite. Normalise the advantages beforehand if
-    they are to be (`normalize`).
+    which asks for `old_values`; either may be infinite. Normalize the advantages beforehand
+    (`normalize`) if you want that.
 
     approximate_kl is mean(ρ − 1 − log ρ), to full precision where ρ is near 1 too; clip_fraction
-    is the share of rows with |ρ − 1| > ε. None of the parts has a gradient.
+    is the share of entries with |ρ − 1| > ε. None of the parts has a gradient.
 
     Where the two sides of the minimum or the maximum are equal, as for ρ = 1 ± ε, the gradient is
     the unclipped one's. A ratio too large for its dtype is clipped or counts as infinite, and
-    times an advantage of 0 it is 0. Rows with `valid` false hold anything, NaN included, and have
-    a gradient of exactly 0; without a valid row all is 0, the gradients too. In eager PyTorch a
-    second derivative is an error; transforms of either library take it.
+    times an advantage of 0 it is 0. Entries with `valid` false hold anything, NaN included, and
+    have a gradient of exactly 0; without a valid entry all is 0, the gradients too. In eager
+    PyTorch a second derivative is an error; transforms of either library take it.
 
     Returns (loss, PPOParts), in the widest dtype of the arrays.
 
     Schulman et al. 2017, eq. 7 and 9. Loop twin: `reference.policy_gradient.ppo_loss`.
     """
     old_values = None if value_clip is None else old_values
-    loss, *parts = _losses(
-        "ppo_loss",
-        Rows(log_probs, old_log_probs, advantages, values, returns, entropies, old_values, valid),
-        Numbers(clip, value_coefficient, entropy_coefficient, value_clip),
-    )
+    arrays = log_probs, old_log_probs, advantages, values, returns, entropies, old_values, valid
+    batch = *arrays, clip, value_coefficient, entropy_coefficient, value_clip
+    inputs = log_probs, values, entropies
+    loss, *parts = with_gradients(_losses, ("ppo_loss",), batch, inputs)
     return loss, PPOParts(*parts)
 
 
@@ -113,7 +130,7 @@ def policy_gradient_loss(
     entropy_coefficient=0.0,
     valid=None,
 ) -> tuple[Any, PolicyGradientParts]:
-    """The loss of A2C and its kin: one step by the plain policy gradient.
+    """Return the loss of A2C and its kin: one step by the plain policy gradient.
 
         policy_loss = −mean A log π(a|s)
         value_loss  = ½ mean (V − G)²
@@ -125,126 +142,189 @@ def policy_gradient_loss(
 
     Mnih et al. 2016. Loop twin: `reference.policy_gradient.policy_gradient_loss`.
     """
-    loss, *parts = _losses(
-        "policy_gradient_loss",
-        Rows(log_probs, None, advantages, values, returns, entropies, None, valid),
-        Numbers(None, value_coefficient, entropy_coefficient, None),
-    )
+    arrays = log_probs, None, advantages, values, returns, entropies, None, valid
+    batch = *arrays, None, value_coefficient, entropy_coefficient, None
+    inputs = log_probs, values, entropies
+    loss, *parts = with_gradients(_losses, ("policy_gradient_loss",), batch, inputs)
     return loss, PolicyGradientParts(*parts)
 
 
-def _cut(where, change, pushes, clip):
-    """Whether the clipped surrogate counts: ρ − 1 is past ε, the way that it is pushed by A."""
+def _is_cut(where, change, pushes, clip):
+    """Return whether the clipped side counts: ρ − 1 is past ε in the direction that A pushes."""
     return where(pushes > 0, change < -clip, change > clip)
 
 
-def _bounded(limit, away, old_errors, value_clip):
-    """The error of a value that stays within `value_clip` of the old one."""
+def _bounded_error(limit, away, old_errors, value_clip):
+    """Return the error of a value that stays within `value_clip` of the old one."""
     return old_errors + limit(away, -value_clip, value_clip)
 
 
-def _is_plain(errors, bounded, away, value_clip):
-    """Whether the value's own error counts; not if a comparison meets NaN, which then shows."""
+def _is_unclipped(errors, bounded, away, value_clip):
+    """Return whether the value's own error counts; false where a NaN is compared, so it shows."""
     return (abs(away) <= value_clip) | (abs(bounded) <= abs(errors))
 
 
-def _losses(function: str, rows: Rows, numbers: Numbers) -> tuple[Any, ...]:
-    """The loss with its gradients, then the parts."""
-    torch = tensors.eager(rows.log_probs)
-    if torch is None:
-        return _scalars(function, False, rows, numbers)[0]
-    inputs = rows.log_probs, rows.values, rows.entropies
-    records = torch.is_grad_enabled() and any(map(_requires_grad, inputs))
-    arrays = tensors.arrays(torch, rows + numbers)
-    if arrays is None:
-        with torch.no_grad():
-            scalars, gradients = _scalars(function, records, rows, numbers)
-    else:
-        rows, numbers = Rows(*arrays[: len(rows)]), Numbers(*arrays[len(rows) :])
-        scalars, gradients = _scalars(function, records, rows, numbers)
-        scalars = tuple(map(torch.from_numpy, scalars))
-        gradients = tuple(map(torch.from_numpy, gradients))
-    if not records:
-        return scalars
-    return _attached()(scalars[0], gradients, inputs), *scalars[1:]
+def _losses(function: str, derivatives: bool, *fields):
+    """Return loss and parts, and the derivatives of the loss if `derivatives`, else ().
 
-
-def _requires_grad(x) -> bool:
-    return getattr(x, "requires_grad", False)  # what is no tensor is refused later
-
-
-@functools.cache
-def _attached() -> Callable:
-    from loopless.arrays import torch_losses
-
-    return torch_losses.attached
-
-
-def _scalars(function, derivatives: bool, rows: Rows, numbers: Numbers):
-    """Loss and parts; and if asked for the derivatives of the loss, else ()."""
-    if arguments.plain(function, rows, numbers):
-        return _numpy_scalars(rows.log_probs.dtype, derivatives, rows, numbers)
-    library, dtype, rows, numbers = arguments.of_loss(function, rows, numbers)
+    `fields` are those of a `_Batch`.
+    """
+    if _is_plain(function, *fields):
+        return _numpy_losses(fields[0].dtype, derivatives, *fields)
+    library, dtype, batch = _check(function, _Batch(*fields))
     if library is NUMPY:
-        return _numpy_scalars(dtype, derivatives, rows, numbers)
-    composed = scan.once(library, _composed_scalars, (0, 1, 2))
-    return composed(library, dtype, derivatives, rows, numbers)
+        return _numpy_losses(dtype, derivatives, *batch)
+    composed = compiled_once(library, _composed_losses, (0, 1, 2))
+    return composed(library, dtype, derivatives, batch)
 
 
-def _numpy_scalars(dtype, derivatives: bool, rows: Rows, numbers: Numbers):
+def _is_plain(
+    function, log_probs, old_log_probs, advantages, values, returns, entropies, old_values, valid,
+    clip, value_coefficient, entropy_coefficient, value_clip,
+) -> bool:  # fmt: skip
+    """Return whether all is right, and NumPy arrays that need no conversion."""
+    if log_probs.__class__ is not np.ndarray or log_probs.dtype not in _LARGEST:
+        return False
+    shape, dtype = log_probs.shape, log_probs.dtype
+    if function == "ppo_loss":
+        if not is_array(old_log_probs, dtype, shape):
+            return False
+        if clip.__class__ not in NUMBER or not clip >= 0:
+            return False
+        if value_clip is not None:
+            if value_clip.__class__ not in NUMBER or not value_clip >= 0:
+                return False
+            if not is_array(old_values, dtype, shape):
+                return False
+    return (
+        is_array(advantages, dtype, shape)
+        and is_array(values, dtype, shape)
+        and is_array(returns, dtype, shape)
+        and is_array(entropies, dtype, shape)
+        and (valid is None or is_array(valid, _BOOL, shape))
+        and value_coefficient.__class__ in NUMBER
+        and 0 <= value_coefficient < math.inf
+        and entropy_coefficient.__class__ in NUMBER
+        and 0 <= entropy_coefficient < math.inf
+    )
+
+
+def _check(function: str, batch: _Batch):
+    """Return the library, the dtype of the results, and the batch as the formulas want it."""
+    arrays = {name: x for name, x in batch._asdict().items() if name not in (*_NUMBERS, "valid")}
+    valid = batch.valid
+    required = ["value_coefficient", "entropy_coefficient"]
+    if function == "ppo_loss":
+        required.append("clip")
+    else:
+        del arrays["old_log_probs"]
+    if batch.value_clip is None:
+        del arrays["old_values"]
+    elif batch.old_values is None:
+        raise ValueError(
+            f"{function}: value_clip={batch.value_clip} was given without old_values, which it is "
+            f"measured from. Pass the values that the rollout was made with, or drop value_clip."
+        )
+    arguments = checks.Arguments(function, "log_probs", batch.log_probs)
+    shape = batch.log_probs.shape
+    everything = arrays if valid is None else arrays | {"valid": valid}
+    for name, x in everything.items():
+        arguments.alike(name, x)
+    other = {name: tuple(x.shape) for name, x in everything.items() if x.shape != shape}
+    if other:
+        listed = " and ".join([f"{name} has shape {x}" for name, x in other.items()])
+        raise ValueError(
+            f"{function}: {listed}; all arrays must have the shape of log_probs, {tuple(shape)}. "
+            f"Nothing is broadcast or squeezed here."
+        )
+    dtypes = [arguments.floating(name, x) for name, x in arrays.items()]
+    dtype = functools.reduce(arguments.library.promote, dtypes)
+    checked = {
+        name: _check_number(arguments, name, getattr(batch, name))
+        for name in _NUMBERS
+        if name in required or getattr(batch, name) is not None
+    }
+    if valid is not None:
+        checked["valid"] = arguments.boolean("valid", valid)
+    return arguments.library, dtype, batch._replace(**checked)
+
+
+def _check_number(arguments: checks.Arguments, name: str, x) -> Any:
+    """Return `x`: a number of at least 0, or a 0-d array, whose value only NumPy shows."""
+    function = arguments.function
+    if isinstance(x, np.number | np.ndarray) and x.ndim == 0:
+        x = x.item()
+    if isinstance(x, NUMBER):
+        x = checks.real(function, name, x)
+        may_be_infinite = name in ("clip", "value_clip")  # to clip nothing
+        if not x >= 0 or (x == math.inf and not may_be_infinite):
+            bound = "at least 0" if may_be_infinite else "finite and at least 0"
+            raise ValueError(f"{function}: {name} must be {bound}; received {x}.")
+        return x
+    arguments.alike(name, x)
+    if x.ndim:
+        raise ValueError(
+            f"{function}: {name} has shape {tuple(x.shape)}; it must be one number for all "
+            f"entries, a 0-d array at most."
+        )
+    if arguments.library.kind(x) not in "fi":
+        raise TypeError(f"{function}: {name} has dtype {x.dtype}; it must be a number.")
+    return x
+
+
+def _numpy_losses(
+    dtype, derivatives: bool, log_probs, old_log_probs, advantages, values, returns, entropies,
+    old_values, valid, clip, value_coefficient, entropy_coefficient, value_clip,
+):  # fmt: skip
     wide = NUMPY.wide(dtype)
-    most, none = arguments.MOST[wide], _NO_ROWS[wide]
-    old_log_probs, old_values, valid = rows.old_log_probs, rows.old_values, rows.valid
-    clip, value_coefficient, entropy_coefficient, value_clip = numbers
+    largest, none = _LARGEST[wide], _NO_ENTRIES[wide]
     scalars = np.empty(6, wide)
-    gradients = np.empty((3, *rows.values.shape), wide) if derivatives else none
+    gradients = np.empty((3, *values.shape), wide) if derivatives else none
     _kernel()(
-        flat(rows.log_probs, wide),
+        flat(log_probs, wide),
         none if old_log_probs is None else flat(old_log_probs, wide),
-        flat(rows.advantages, wide),
-        flat(rows.values, wide),
-        flat(rows.returns, wide),
-        flat(rows.entropies, wide),
+        flat(advantages, wide),
+        flat(values, wide),
+        flat(returns, wide),
+        flat(entropies, wide),
         none if old_values is None else flat(old_values, wide),
         _NO_FLAGS if valid is None else flat(valid, _BOOL),
-        0.0 if clip is None else min(float(clip), most),
+        0.0 if clip is None else min(float(clip), largest),
         float(value_coefficient),
         float(entropy_coefficient),
-        0.0 if value_clip is None else min(float(value_clip), most),
+        0.0 if value_clip is None else min(float(value_clip), largest),
         scalars,
         gradients.reshape(3, -1),
     )
     if wide != dtype:
         scalars = scalars.astype(dtype)
-    found = scalars[0, ...], scalars[1, ...], scalars[2, ...], scalars[3, ...]  # 0-d arrays
-    if old_log_probs is not None:
-        found = *found, scalars[4, ...], scalars[5, ...]
-    if not derivatives:
-        return found, ()
-    return found, (gradients[0, ...], gradients[1, ...], gradients[2, ...])
+    count = 4 if old_log_probs is None else 6
+    outs = tuple([scalars[i, ...] for i in range(count)])  # 0-d arrays
+    return outs, tuple([gradients[i, ...] for i in range(3)]) if derivatives else ()
 
 
 @functools.cache
 def _kernel() -> Callable:
-    from loopless.compiled import policy_gradient as numba_surrogate
+    from loopless.compiled import losses
 
-    return numba_surrogate.losses(_cut, _bounded, _is_plain)
+    return losses.policy_gradient_losses(_is_cut, _bounded_error, _is_unclipped)
 
 
-def _composed_scalars(library: Library, dtype, derivatives: bool, rows: Rows, numbers: Numbers):
-    wide, valid = library.wide(dtype), rows.valid
+def _composed_losses(library: Library, dtype, derivatives: bool, batch: _Batch):
+    """Return what `_losses` does, by operations on whole batch."""
+    wide, valid = library.wide(dtype), batch.valid
 
     def fixed(x):
-        return library.cast(constant(library, x), wide)
+        return library.cast(library.constant(x), wide)
 
-    def number(x):  # as it is if a bare one: PyTorch then makes no tensor of it
+    def number(x):  # a bare one stays so: PyTorch then makes no tensor of it
         return x if isinstance(x, NUMBER) else fixed(x)
 
-    def kept(x):  # padding is emptied before any product: 0·NaN is NaN, forwards and backwards
+    def filled(x):  # padding is emptied before any product: 0·NaN is NaN, forwards and backwards
         return x if valid is None else library.xp.where(valid, x, 0)
 
     if valid is None:
-        count = math.prod(rows.values.shape) or 1
+        count = math.prod(batch.values.shape) or 1
     else:
         count = library.cast(valid.sum(), wide)
         count = library.xp.where(count > 1, count, 1)
@@ -252,33 +332,34 @@ def _composed_scalars(library: Library, dtype, derivatives: bool, rows: Rows, nu
     def mean(x):
         return x.sum() / count
 
-    policy, policy_slopes, *moved = _policy_rows(library, derivatives, rows, numbers, fixed, kept)
-    errors, error_slopes = _error_rows(library, derivatives, rows, numbers, fixed, kept)
-    entropies = kept(library.cast(rows.entropies, wide))
+    fields = library, derivatives, batch, fixed, filled
+    policy, policy_slopes, *moved = _policy_terms(*fields)
+    errors, error_slopes = _value_errors(*fields)
+    entropies = filled(library.cast(batch.entropies, wide))
     means = mean(policy), 0.5 * mean(errors * errors), mean(entropies), *map(mean, moved)
-    weights = number(numbers.value_coefficient), number(numbers.entropy_coefficient)
+    weights = number(batch.value_coefficient), number(batch.entropy_coefficient)
     loss = means[0] + weights[0] * means[1] - weights[1] * means[2]
-    parts = map(functools.partial(constant, library), means)
+    parts = map(library.constant, means)
     scalars = tuple(map(library.cast, (loss, *parts), repeat(dtype)))
     if not derivatives:
         return scalars, ()
-    ones = kept(library.xp.ones_like(entropies))
+    ones = filled(library.xp.ones_like(entropies))
     slopes = policy_slopes, weights[0] * error_slopes, -weights[1] * ones
     return scalars, tuple(map(truediv, slopes, repeat(count)))
 
 
-def _policy_rows(library: Library, derivatives, rows: Rows, numbers: Numbers, fixed, kept) -> Any:
-    """What the policy adds to the loss, its derivatives, then what tells how far it has moved."""
+def _policy_terms(library: Library, derivatives, batch, fixed, filled) -> Any:
+    """Return the policy's terms of the loss, their derivatives, and how far the policy moved."""
     xp = library.xp
-    pushes = kept(-fixed(rows.advantages))
-    log_probs = library.cast(rows.log_probs, pushes.dtype)
-    if rows.old_log_probs is None:
-        return kept(log_probs) * pushes, pushes
-    clip = _finite(library, numbers.clip, fixed, pushes.dtype)
-    log_ratio = kept(log_probs - fixed(rows.old_log_probs))
-    still = constant(library, log_ratio)
+    pushes = filled(-fixed(batch.advantages))
+    log_probs = library.cast(batch.log_probs, pushes.dtype)
+    if batch.old_log_probs is None:
+        return filled(log_probs) * pushes, pushes
+    clip = _finite(library, batch.clip, fixed, pushes.dtype)
+    log_ratio = filled(log_probs - fixed(batch.old_log_probs))
+    still = library.constant(log_ratio)
     change = xp.expm1(still)  # ρ − 1
-    cut = _cut(xp.where, change, pushes, clip)
+    cut = _is_cut(xp.where, change, pushes, clip)
     # What is cut off must not enter the derivative as 0·∞ either.
     followed = change if derivatives else xp.expm1(xp.where(cut, 0, log_ratio))
     surrogate = (1 + xp.where(cut, xp.clip(change, -clip, clip), followed)) * pushes
@@ -287,23 +368,23 @@ def _policy_rows(library: Library, derivatives, rows: Rows, numbers: Numbers, fi
     return surrogate, slopes, change - still, clipped
 
 
-def _error_rows(library: Library, derivatives, rows: Rows, numbers: Numbers, fixed, kept) -> Any:
-    """The errors of the values, the larger of two if these are clipped, and their derivatives."""
+def _value_errors(library: Library, derivatives, batch, fixed, filled) -> Any:
+    """Return the errors of the values (with a clip the larger of two) and their derivatives."""
     xp = library.xp
-    returns = fixed(rows.returns)
-    errors = kept(library.cast(rows.values, returns.dtype) - returns)
-    if numbers.value_clip is None:
+    returns = fixed(batch.returns)
+    errors = filled(library.cast(batch.values, returns.dtype) - returns)
+    if batch.value_clip is None:
         return errors, errors
-    value_clip = _finite(library, numbers.value_clip, fixed, returns.dtype)
-    old_values = fixed(rows.old_values)
-    away = kept(fixed(rows.values) - old_values)  # 0 in padding, which therefore is plain
-    bounded = _bounded(xp.clip, away, old_values - returns, value_clip)
-    plain = _is_plain(constant(library, errors), bounded, away, value_clip)
-    slopes = xp.where(plain, errors, 0) if derivatives else None
-    return xp.where(plain, errors, bounded), slopes
+    value_clip = _finite(library, batch.value_clip, fixed, returns.dtype)
+    old_values = fixed(batch.old_values)
+    away = filled(fixed(batch.values) - old_values)  # 0 in padding, which is therefore unclipped
+    bounded = _bounded_error(xp.clip, away, old_values - returns, value_clip)
+    unclipped = _is_unclipped(library.constant(errors), bounded, away, value_clip)
+    slopes = xp.where(unclipped, errors, 0) if derivatives else None
+    return xp.where(unclipped, errors, bounded), slopes
 
 
 def _finite(library: Library, x, fixed, wide):
-    """A bound that even an infinite ratio exceeds: it is then clipped, not multiplied by 0."""
-    most = float(library.xp.finfo(wide).max)
-    return min(x, most) if isinstance(x, NUMBER) else library.at_most(fixed(x), most)
+    """Return a bound that an infinite ratio exceeds: it is then clipped, not multiplied by 0."""
+    largest = float(library.xp.finfo(wide).max)
+    return min(x, largest) if isinstance(x, NUMBER) else library.at_most(fixed(x), largest)

@@ -1,19 +1,18 @@
 """Q-learning: targets for the DQN family and the loss towards them.
 
 Both functions take arrays of NumPy, PyTorch or JAX, values [..., B, A] and the rest [..., B], and
-give back the same kind; half precision is computed in float32. Leading axes are batches of their
-own: one call on [K, B, A] serves K batches.
+return the same kind; half precision is computed in float32. Leading axes are batches of their own:
+one call on [K, B, A] serves K batches.
 
-Targets are constants. `q_targets` gives back values without a gradient, and `q_loss` passes one to
-the taken action's entry of `q` alone: none to `targets`, none to `weights`.
+Targets are constants. `q_targets` returns values without a gradient, and `q_loss` passes one to the
+taken action's entry of `q` alone: none to `targets`, none to `weights`.
 
 Actions are integers (or booleans) in 0 … A−1. Where values can be looked at (NumPy arrays, and
 PyTorch tensors on the CPU outside of traces) one out of range is refused. Elsewhere PyTorch's own
 gather raises, and JAX gives NaN, never a neighbour's value.
 
-A formula here takes numbers as well as whole arrays: the compiled kernels of `numba_actions` are
-made of the same functions. Loop twins: `reference.q_learning`. Tests:
-`tests/kernels/test_q_learning_*.py`.
+A formula here takes numbers as well as whole arrays: the kernels of `compiled.losses` are made of
+the same functions. Loop twins: `reference.q_learning`.
 """
 
 import functools
@@ -22,18 +21,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loopless.arrays import dispatch as tensors
-from loopless.arrays import scan
-from loopless.arrays.actions import constant, taken
-from loopless.arrays.library import NUMPY
-from loopless.arrays.scan.numpy import flat, flat_or_number
-from loopless.kernels import q_arguments
+from loopless.arrays import checks
+from loopless.arrays.checks import is_array
+from loopless.arrays.dispatch import (
+    eager_torch,
+    flat,
+    flat_or_number,
+    numpy_views,
+    with_gradients,
+)
+from loopless.arrays.library import NUMPY, Library, compiled_once, typed
 
 _BOOL, _INTEGER = np.dtype(np.bool_), np.dtype(np.int64)
+_PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def q_targets(rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None) -> Any:
-    """One-step targets of action values, for every member of the DQN family.
+    """Return one-step targets of action values, for every member of the DQN family.
 
         y = r + γ Q(s', a')         y = r where terminated, whatever Q(s', ·) holds
 
@@ -55,22 +59,64 @@ def q_targets(rewards, terminated, next_q, *, gamma, next_q_online=None, next_ac
     `reference.q_learning.q_targets`.
     """
     fields = rewards, terminated, next_q, gamma, next_q_online, next_actions
-    torch = tensors.eager(rewards)
+    torch = eager_torch(rewards)
     if torch is None:
         return _targets(*fields)
-    arrays = tensors.arrays(torch, fields)
-    return _targets(*fields) if arrays is None else torch.from_numpy(_targets(*arrays))
+    views = numpy_views(torch, fields)
+    return _targets(*fields) if views is None else torch.from_numpy(_targets(*views))
 
 
-def _targets(rewards, terminated, next_q, gamma, next_q_online, next_actions):
+def _targets(rewards, terminated, next_q, gamma, next_q_online, next_actions) -> Any:
     fields = rewards, terminated, next_q, gamma, next_q_online, next_actions
-    if q_arguments.plain_targets(*fields):
+    if _are_plain_targets(*fields):
         return _numpy_targets(rewards.dtype, *fields)
-    library, dtype, terminated, gamma = q_arguments.of_targets("q_targets", *fields)
+    library, dtype, terminated, gamma = _check_targets(*fields)
     fields = rewards, terminated, next_q, gamma, next_q_online, next_actions
     if library is NUMPY:
         return _numpy_targets(dtype, *fields)
-    return scan.once(library, _composed_targets, (0, 1))(library, dtype, *fields)
+    return compiled_once(library, _composed_targets, (0, 1))(library, dtype, *fields)
+
+
+def _are_plain_targets(rewards, terminated, next_q, gamma, next_q_online, next_actions) -> bool:
+    """Return whether all is right, and NumPy arrays that need no conversion."""
+    if not _is_plain(next_q) or next_actions is not None or gamma.__class__ is not float:
+        return False
+    shape, dtype = next_q.shape, next_q.dtype
+    return (
+        0.0 <= gamma <= 1.0
+        and is_array(rewards, dtype, shape[:-1])
+        and is_array(terminated, _BOOL, shape[:-1])
+        and (next_q_online is None or is_array(next_q_online, dtype, shape))
+    )
+
+
+def _is_plain(values) -> bool:
+    return values.__class__ is np.ndarray and values.dtype in _PLAIN and values.size > 0
+
+
+def _check_targets(rewards, terminated, next_q, gamma, next_q_online, next_actions):
+    """Return the library, the dtype of the result, and flags and gamma as the formula wants."""
+    arguments = checks.Arguments("q_targets", "rewards", rewards)
+    if next_q_online is not None and next_actions is not None:
+        raise ValueError(
+            "q_targets: next_q_online and next_actions were both given; the next action is the "
+            "online network's best (double) or the one taken (SARSA). Drop one of them."
+        )
+    samples = rewards.shape
+    arguments.alike("next_q", next_q)
+    if next_q.shape[:-1] != samples or not next_q.ndim:
+        raise arguments.misshapen("next_q", next_q, (*samples, "A"))
+    _check_some_action(arguments, "next_q", next_q)
+    dtype = _widest(arguments, {"rewards": rewards, "next_q": next_q})
+    if next_q_online is not None:
+        arguments.shaped("next_q_online", next_q_online, next_q.shape, "next_q", next_q)
+        arguments.floating("next_q_online", next_q_online)
+    if next_actions is not None:
+        arguments.shaped("next_actions", next_actions, samples)
+        arguments.integers("next_actions", next_actions)
+    arguments.shaped("terminated", terminated, samples)
+    terminated = arguments.boolean("terminated", terminated)
+    return arguments.library, dtype, terminated, arguments.number("gamma", gamma)
 
 
 def _target(where, rewards, terminated, gamma, value):
@@ -80,7 +126,7 @@ def _target(where, rewards, terminated, gamma, value):
 def _numpy_targets(dtype, rewards, terminated, next_q, gamma, next_q_online, next_actions):
     wide = NUMPY.wide(dtype)
     out = np.empty(rewards.shape, wide)
-    wrong = _target_kernel()(
+    refused = _target_kernel()(
         flat(rewards, wide),
         flat(terminated, _BOOL),
         flat(next_q, wide),
@@ -90,17 +136,16 @@ def _numpy_targets(dtype, rewards, terminated, next_q, gamma, next_q_online, nex
         None if next_actions is None else flat(next_actions, _INTEGER),
         out.ravel(),
     )
-    if wrong >= 0:
-        count = next_q.shape[-1]
-        raise q_arguments.no_action("q_targets", "next_actions", next_actions, wrong, count)
+    if refused >= 0:
+        raise _no_action("q_targets", "next_actions", next_actions, refused, next_q.shape[-1])
     return out if wide == dtype else out.astype(dtype)
 
 
 @functools.cache
 def _target_kernel() -> Callable:
-    from loopless.compiled import q_learning as numba_actions
+    from loopless.compiled import losses
 
-    return numba_actions.targets(_target)
+    return losses.q_targets(_target)
 
 
 def _composed_targets(
@@ -108,17 +153,34 @@ def _composed_targets(
 ):
     xp = library.xp
     wide = library.wide(dtype)
-    rewards, next_q = constant(library, rewards), constant(library, next_q)
+    rewards, next_q = library.constant(rewards), library.constant(next_q)
     if next_actions is not None:
-        # Nothing is done in a terminal state: what stands there is not looked up.
-        value = taken(library, next_q, xp.where(terminated, 0, next_actions))
+        # There is no action in a terminal state: what stands there is not looked up.
+        value = _taken(library, next_q, xp.where(terminated, 0, next_actions))
     elif next_q_online is not None:
-        value = taken(library, next_q, xp.argmax(constant(library, next_q_online), -1))
+        value = _taken(library, next_q, xp.argmax(library.constant(next_q_online), -1))
     else:
         value = xp.amax(next_q, -1)
     rewards, value = library.cast(rewards, wide), library.cast(value, wide)
-    gamma = scan.typed(library, constant(library, gamma), wide, rewards)
+    gamma = typed(library, library.constant(gamma), wide, rewards)
     return library.cast(_target(xp.where, rewards, terminated, gamma, value), dtype)
+
+
+def _taken(library: Library, values, actions) -> Any:
+    """Return values[..., actions] of values [..., A] and integer actions [...].
+
+    Nothing is read back to look at the actions. One out of range is PyTorch's own error (on a GPU
+    its device-side assert) and NaN in JAX.
+    """
+    if library.name == "torch":
+        return values.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
+    xp = library.xp
+    if actions.dtype.itemsize < 4:
+        actions = actions.astype(xp.int32)  # A need not fit into a byte
+    # JAX's indexing wraps −1, and may read 2³² as 0
+    count = values.shape[-1]
+    actions = xp.where((actions < 0) | (actions >= count), count, actions)
+    return xp.take_along_axis(values, actions[..., None], -1, mode="fill")[..., 0]
 
 
 class Loss(NamedTuple):
@@ -149,7 +211,7 @@ LOSSES = {"mse": Loss(_square, _square_slope), "huber": Loss(_huber, _huber_slop
 
 
 def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0) -> Any:
-    """The loss of the taken actions' values towards their targets, and each sample's error.
+    """Return the loss of the taken actions' values towards their targets, and each error.
 
         d_i  = Q(s_i, a_i) − y_i
         loss = (1/B) Σ_i w_i L(d_i)         "mse": L = d²
@@ -157,7 +219,7 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0) -> Any:
 
     `q` is [..., B, A]; `actions`, `targets` and `weights` are [..., B]. The loss is [...], one for
     each leading index: [K, B, A] gives K losses, not one of K·B samples. `weights`, such as the
-    importance weights of prioritized replay, are not normalised: the divisor is B. A sample of
+    importance weights of prioritized replay, are not normalized: the divisor is B. A sample of
     weight 0 is out, even one that holds NaN or infinity. "huber" with δ = 1 is PyTorch's
     smooth_l1_loss.
 
@@ -169,40 +231,79 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0) -> Any:
 
     Mnih et al. 2015. Loop twin: `reference.q_learning.q_loss`.
     """
+    return with_gradients(_losses, (loss, delta), (q, actions, targets, weights), (q,))
+
+
+def _losses(loss, delta, derivatives: bool, q, actions, targets, weights) -> Any:
+    """Return (losses, errors), and in a tuple the derivative by `q` if `derivatives`."""
     fields = q, actions, targets, weights
-    torch = tensors.eager(q)
-    if torch is None:
-        return _losses(loss, delta, False, *fields)
-    records = q.requires_grad and torch.is_grad_enabled()
-    arrays = tensors.arrays(torch, fields)
-    if arrays is None:
-        outs = _losses(loss, delta, records, q.detach(), actions, targets, weights)
-    else:
-        outs = tuple(map(torch.from_numpy, _losses(loss, delta, records, *arrays)))
-    if not records:
-        return outs
-    value, errors, gradient = outs
-    return _attached()(value, (gradient,), (q,)), errors
-
-
-@functools.cache
-def _attached() -> Callable:
-    from loopless.arrays import torch_losses
-
-    return torch_losses.attached
-
-
-def _losses(loss, delta, derivatives, q, actions, targets, weights) -> Any:
-    """Losses and errors, and if asked for the derivatives of each loss by its own values."""
-    if q_arguments.plain_loss(q, actions, targets, weights, loss, LOSSES, delta):
-        return _numpy_losses(q.dtype, loss, delta, derivatives, q, actions, targets, weights)
-    library, dtype, delta = q_arguments.of_loss(
-        "q_loss", q, actions, targets, weights, loss, LOSSES, delta
-    )
-    fields = loss, delta, derivatives, q, actions, targets, weights
+    if _is_plain_loss(*fields, loss, delta):
+        return _numpy_losses(q.dtype, loss, delta, derivatives, *fields)
+    library, dtype, delta = _check_loss(*fields, loss, delta)
     if library is NUMPY:
-        return _numpy_losses(dtype, *fields)
-    return scan.once(library, _composed_losses, (0, 1, 2, 4))(library, dtype, *fields)
+        return _numpy_losses(dtype, loss, delta, derivatives, *fields)
+    composed = compiled_once(library, _composed_losses, (0, 1, 2, 4))
+    return composed(library, dtype, loss, delta, derivatives, *fields)
+
+
+def _is_plain_loss(q, actions, targets, weights, loss, delta) -> bool:
+    """Return whether all is right, and NumPy arrays that need no conversion."""
+    if not _is_plain(q) or q.ndim < 2 or loss.__class__ is not str or loss not in LOSSES:
+        return False
+    if delta.__class__ is not float or not delta > 0:
+        return False
+    samples, dtype = q.shape[:-1], q.dtype
+    return (
+        is_array(actions, _INTEGER, samples)
+        and is_array(targets, dtype, samples)
+        and (weights is None or is_array(weights, dtype, samples))
+    )
+
+
+def _check_loss(q, actions, targets, weights, loss, delta):
+    """Return the library, the dtype of the results, and delta as a number."""
+    checks.choice("q_loss", "loss", loss, tuple(LOSSES))
+    arguments = checks.Arguments("q_loss", "q", q)
+    samples = q.shape[:-1]
+    if q.ndim < 2 or samples[-1] == 0:
+        raise ValueError(
+            f"q_loss: q has shape {tuple(q.shape)}; it must be [..., B, A] with at least one "
+            f"sample, for without one there is no mean."
+        )
+    _check_some_action(arguments, "q", q)
+    arguments.shaped("actions", actions, samples)
+    arguments.integers("actions", actions)
+    arguments.shaped("targets", targets, samples)
+    dtype = _widest(arguments, {"q": q, "targets": targets})
+    if weights is not None:
+        arguments.shaped("weights", weights, samples)
+        arguments.floating("weights", weights)
+    return arguments.library, dtype, checks.positive("q_loss", "delta", delta)
+
+
+def _widest(arguments: checks.Arguments, arrays: dict[str, Any]) -> Any:
+    dtypes = [arguments.floating(name, x) for name, x in arrays.items()]
+    return arguments.library.promote(*dtypes)
+
+
+def _check_some_action(arguments: checks.Arguments, name, x) -> None:
+    if x.shape[-1] == 0:
+        raise ValueError(
+            f"{arguments.function}: {name} has shape {tuple(x.shape)}, that is no action; actions "
+            f"are the last axis."
+        )
+
+
+def _no_action(function: str, name: str, actions, sample: int, count: int) -> ValueError:
+    return ValueError(
+        f"{function}: {name} holds {actions.flat[sample]}{_place(sample, actions.shape)}; of "
+        f"{count} actions the first is 0 and the last {count - 1}."
+    )
+
+
+def _place(sample: int, shape: tuple[int, ...]) -> str:
+    place = tuple(map(int, np.unravel_index(sample, shape)))
+    return f" at {place[0] if len(place) == 1 else place}" if place else ""
 
 
 def _numpy_losses(dtype, loss, delta, derivatives, q, actions, targets, weights):
@@ -210,7 +311,7 @@ def _numpy_losses(dtype, loss, delta, derivatives, q, actions, targets, weights)
     shape = q.shape
     means, errors = np.empty(shape[:-2], wide), np.empty(shape[:-1], wide)
     gradient = np.zeros(shape, wide) if derivatives else None
-    wrong = _loss_kernel(loss)(
+    refused = _loss_kernel(loss)(
         flat(q, wide),
         flat(actions, _INTEGER),
         flat(targets, wide),
@@ -220,39 +321,42 @@ def _numpy_losses(dtype, loss, delta, derivatives, q, actions, targets, weights)
         errors.ravel(),
         None if gradient is None else gradient.ravel(),
     )
-    if wrong >= 0:
-        if 0 <= actions.flat[wrong] < shape[-1]:
-            raise q_arguments.no_weight("q_loss", weights, wrong)
-        raise q_arguments.no_action("q_loss", "actions", actions, wrong, shape[-1])
+    if refused >= 0:
+        if weights is None or not 0 <= actions.flat[refused] < shape[-1]:
+            raise _no_action("q_loss", "actions", actions, refused, shape[-1])
+        weight, place = weights.flat[refused], _place(refused, weights.shape)
+        raise ValueError(
+            f"q_loss: weights holds {weight}{place}; weights are finite and at least 0."
+        )
     if wide != dtype:
         means, errors = means.astype(dtype), errors.astype(dtype)
-    return (means, errors, gradient) if derivatives else (means, errors)
+    return (means, errors), () if gradient is None else (gradient,)
 
 
 @functools.cache
 def _loss_kernel(loss: str):
-    from loopless.compiled import q_learning as numba_actions
+    from loopless.compiled import losses
 
-    return numba_actions.losses(*LOSSES[loss])
+    return losses.q_losses(*LOSSES[loss])
 
 
 def _composed_losses(library, dtype, loss, delta, derivatives, q, actions, targets, weights):
     xp = library.xp
     wide = library.wide(dtype)
     formula = LOSSES[loss]
-    targets = library.cast(constant(library, targets), wide)
-    error = counted = library.cast(taken(library, q, actions), wide) - targets
+    targets = library.cast(library.constant(targets), wide)
+    error = counted = library.cast(_taken(library, q, actions), wide) - targets
     if weights is not None:
-        weights = library.cast(constant(library, weights), wide)
+        weights = library.cast(library.constant(weights), wide)
         counted = xp.where(weights == 0, 0, error)
 
     def weighted(x):
         return x if weights is None else weights * x
 
     mean = xp.mean(weighted(formula.value(xp.clip, counted, delta)), -1)
-    outs = library.cast(mean, dtype), library.cast(constant(library, error), dtype)
+    outs = library.cast(mean, dtype), library.cast(library.constant(error), dtype)
     if not derivatives:
-        return outs
+        return outs, ()
     slope = weighted(formula.slope(xp.clip, counted, delta)) / error.shape[-1]
-    places = actions.long().unsqueeze(-1)  # asked for by eager PyTorch alone
-    return *outs, slope.new_zeros(q.shape).scatter_(-1, places, slope.unsqueeze(-1))
+    places = actions.long().unsqueeze(-1)  # only eager PyTorch wants derivatives
+    return outs, (slope.new_zeros(q.shape).scatter_(-1, places, slope.unsqueeze(-1)),)

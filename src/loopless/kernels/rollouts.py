@@ -1,4 +1,4 @@
-"""From what code bases store to what the estimators ask for. Loop twins: `reference.rollouts`.
+"""From what code bases store to what the estimators need. Loop twins: `reference.rollouts`.
 
 The estimators want post-step flags and the value of each row's true successor. `successor_values`
 makes the latter from stored values, whatever the autoreset mode; `unlag` turns flags (and rewards)
@@ -10,6 +10,7 @@ import numpy as np
 from loopless.arrays import checks, scan
 from loopless.arrays.dispatch import as_numpy_on_cpu
 from loopless.arrays.library import NUMPY
+from loopless.arrays.scan.recipe import row_numbers
 
 AUTORESETS = ("same_step", "next_step")
 
@@ -26,7 +27,7 @@ def successor_values(
     previous_end=None,
     time_axis=0,
 ):
-    """The value of each row's true successor, and which rows are experience at all.
+    """Return the value of each row's true successor, and which rows are experience at all.
 
     `values` is [T, ...] and `last_values` [...], the value of the observation after the window; or
     `values` is [T+1, ...] and `last_values` None. Terminated rows come back 0.
@@ -45,36 +46,34 @@ def successor_values(
     """
     function = "successor_values"
     checks.choice(function, "autoreset", autoreset, AUTORESETS)
-    library, _ = checks.floats(function, ("values",), (values,))
+    arguments = checks.Arguments(function, "values", values)
+    library = arguments.library
+    arguments.floats({"values": values})
     xp = library.xp
-    axis = checks.time_axis_of(function, time_axis, values.shape, "values")
+    axis = arguments.time_axis(time_axis)
     if last_values is None:
         _check_one_row_more(function, values, terminated, axis)
         values, following = _rows(values, axis, None, -1), _rows(values, axis, 1, None)
     else:
-        last_values = _row(function, "last_values", last_values, values, axis, library)
-        if not library.is_float(last_values):
-            raise TypeError(f"{function}: last_values has dtype {last_values.dtype}, not floating.")
+        last_values = _row(arguments, "last_values", last_values, axis)
+        arguments.floating("last_values", last_values)
         wide = library.promote(values.dtype, last_values.dtype)
         following = _shifted(
             library, library.cast(values, wide), library.cast(last_values, wide), axis
         )
-    terminated = checks.flag(function, "terminated", terminated, library, values, "values")
-    truncated = checks.flag(function, "truncated", truncated, library, values, "values")
+    arguments.first = values  # without the row that comes after the window
+    terminated = arguments.flag("terminated", terminated)
+    truncated = arguments.flag("truncated", truncated)
     if autoreset == "next_step":
         if previous_end is None:
             previous_end = _rows(terminated, axis, 0, 1) & False
         else:
-            previous_end = checks.boolean(
-                function,
-                "previous_end",
-                _row(function, "previous_end", previous_end, values, axis, library),
-                library,
-            )
+            previous_end = _row(arguments, "previous_end", previous_end, axis)
+            previous_end = arguments.boolean("previous_end", previous_end)
         return _next_step(library, following, terminated, truncated, previous_end, axis)
     truncated = truncated & ~terminated
     if final_values is not None:
-        checks.floats(function, ("values", "final_values"), (values, final_values))
+        arguments.floats({"values": values, "final_values": final_values})
         following = xp.where(truncated, final_values, following)
     elif library is NUMPY:
         if truncated.any():
@@ -101,29 +100,33 @@ def _next_step(library, following, terminated, truncated, previous_end, axis):
 
 @as_numpy_on_cpu
 def unlag(x, last, *, time_axis=0):
-    """Row t of the result is row t+1 of `x`; the final row is `last` [...].
+    """Return `x` one row earlier: row t is row t+1 of `x`, and the final row is `last` [...].
 
     Episode-start flags (a row's flag says that its state began an episode) become post-step flags,
     with the flags after the window for `last`. Code that stores a transition's reward beside the
     next state unlags its rewards likewise. Loop twin: `reference.rollouts.unlag`.
     """
     function = "unlag"
-    library = checks.library_or_refuse(function, "x", x)
-    axis = checks.time_axis_of(function, time_axis, x.shape, "x")
-    last = _row(function, "last", last, x, axis, library)
+    arguments = checks.Arguments(function, "x", x)
+    axis = arguments.time_axis(time_axis)
+    last = _row(arguments, "last", last, axis)
     if last.dtype != x.dtype:
-        raise TypeError(f"{function}: last has dtype {last.dtype} but x has dtype {x.dtype}.")
-    return _shifted(library, x, last, axis)
+        raise TypeError(
+            f"{function}: last has dtype {last.dtype} but x has dtype {x.dtype}. Convert one of "
+            f"them."
+        )
+    return _shifted(arguments.library, x, last, axis)
 
 
 @as_numpy_on_cpu
 def valid_mask(lengths, steps, *, time_axis=0):
-    """Booleans [steps, ...]: true where t < length, for `lengths` [...] of ragged columns.
+    """Return booleans [steps, ...]: true where t < length, for `lengths` [...] of ragged columns.
 
     Loop twin: `reference.rollouts.valid_mask`.
     """
     function = "valid_mask"
-    library = checks.library_or_refuse(function, "lengths", lengths)
+    arguments = checks.Arguments(function, "lengths", lengths)
+    library = arguments.library
     if library.kind(lengths) != "i":
         raise TypeError(f"{function}: lengths has dtype {lengths.dtype}; lengths are integers.")
     steps = checks.integer(function, "steps", steps, low=0)
@@ -132,9 +135,9 @@ def valid_mask(lengths, steps, *, time_axis=0):
             f"{function}: lengths run from {lengths.min()} to {lengths.max()}; they must lie "
             f"between 0 and steps={steps}."
         )
-    axis = checks.time_axis_of(function, time_axis, (*lengths.shape, steps))
+    axis = arguments.time_axis(time_axis, (*lengths.shape, steps))
     lengths = lengths.reshape((*lengths.shape[:axis], 1, *lengths.shape[axis:]))
-    return scan.row_numbers(library, lengths, axis, steps) < lengths
+    return row_numbers(library, lengths, axis, steps) < lengths
 
 
 def _rows(x, axis: int, start, stop):
@@ -155,13 +158,12 @@ def _check_one_row_more(function, values, flags, axis: int) -> None:
         )
 
 
-def _row(function, name, x, like, axis, library):
-    """`x` as one row beside `like`: the time axis put back with length 1."""
-    if library is NUMPY and isinstance(x, np.generic):
+def _row(arguments: checks.Arguments, name, x, axis):
+    """Return `x` as one row beside the data: the time axis put back with length 1."""
+    function, like = arguments.function, arguments.first
+    if arguments.library is NUMPY and isinstance(x, np.generic):
         x = np.asarray(x)  # what indexing a 1-D array gives
-    checks.same_library(function, name, x, library)
-    if not library.same_device(x, like):
-        raise checks.devices_differ(function, name, x.device, "the data", like.device)
+    arguments.alike(name, x, "the data")
     wanted = tuple(like.shape[:axis]) + tuple(like.shape[axis + 1 :])
     if tuple(x.shape) != wanted:
         raise ValueError(

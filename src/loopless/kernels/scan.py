@@ -9,7 +9,7 @@ from loopless.arrays.library import NUMBER
 
 @as_numpy_on_cpu
 def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
-    """The affine recurrence along time.
+    """Return the affine recurrence along time.
 
         x_t = a_t x_{t+1} + b_t,   x_T = init        reverse=True
         x_t = a_t x_{t−1} + b_t,   x_{−1} = init     reverse=False
@@ -22,8 +22,9 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
     Blelloch 1990, §1.4. Loop twin: `reference.scan.affine_scan`.
     """
     function = "affine_scan"
-    library, dtype = checks.floats(function, ("b",), (b,))
-    axis = checks.time_axis_of(function, time_axis, tuple(b.shape), "b")
+    arguments = checks.Arguments(function, "b", b)
+    library, dtype = arguments.library, arguments.floats({"b": b})
+    axis = arguments.time_axis(time_axis)
     shape = tuple(b.shape)
     columns = shape[:axis] + shape[axis + 1 :]
     a = a.item() if isinstance(a, np.number) else a
@@ -32,6 +33,6 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
     for name, x, spread in (("a", a, shape), ("init", init, columns)):
         if x.__class__ in NUMBER:
             continue
-        checks.spreads(function, name, x, library, spread, b)
-        dtype = library.promote(dtype, getattr(x, "dtype"))  # noqa: B009
+        arguments.spreads(name, x, spread)
+        dtype = library.promote(dtype, x.dtype)  # pyright: ignore[reportAttributeAccessIssue]
     return scan.affine(library, a, library.cast(b, dtype), init, reverse=reverse, axis=axis)

@@ -6,7 +6,7 @@ import numpy as np
 
 from loopless.envs.grids.laplacian import eigenpairs, geometric_pairs
 from loopless.envs.grids.world import make_grid
-from loopless.kernels.laplacian.scores import similarities
+from loopless.kernels.laplacian.duals import similarities
 from loopless.runs.pictures import snapshots
 from loopless.runs.pictures.plots import Run
 

@@ -48,7 +48,7 @@ def test_every_form_holds_the_same_pairs(form, save):
     assert read.table.dtype == np.float32
     assert len(np.unique(read.table, axis=0)) == len(read.table)
     assert read.buffer.starts == 7
-    horizons = read.buffer._store.pairs[:7]
+    horizons = read.buffer._arena.pairs[:7]
     np.testing.assert_array_equal(horizons[:, 0], [0, 1, 3, 4, 6, 7, 8])
     np.testing.assert_array_equal(horizons[:, 1], [2, 1, 2, 1, 3, 2, 1])
 
@@ -131,7 +131,7 @@ def test_states_are_drawn_as_often_as_they_were_visited_or_alike_or_by_weights(t
     np.save(tmp_path / "w.npy", given)
     plain = read_source(tiny())
     buffer = plain.buffers[0]
-    visits = np.bincount(buffer["obs"][buffer._store.pairs[: buffer.starts, 0]], minlength=12)
+    visits = np.bincount(buffer["obs"][buffer._arena.pairs[: buffer.starts, 0]], minlength=12)
     laws = {
         "visits": visits, "uniform": visits / plain.truth.weights,
         str(tmp_path / "w.npy"): visits * given,

@@ -61,7 +61,7 @@ def with_slope(library: Library, loss, logits, slope: Slope | Difference, floor:
     """Return `loss`, a number, with the derivative by `logits` that the slope describes."""
     if library is NUMPY:
         return loss
-    if library.name == "torch" and not (logits.requires_grad or dispatch.is_watched(library.xp)):
+    if library.name == "torch" and not (logits.requires_grad or dispatch.is_traced(library.xp)):
         return loss
     return _engine(library).with_slope(loss, logits, slope, floor)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from loopless.arrays import pool
+from loopless.arrays.dispatch import empty
 from loopless.arrays.library import NUMPY
 
 CHUNK = 1 << 20  # numbers converted at a time
@@ -76,7 +76,7 @@ def survey(logits, k: int, rate, floor, counted) -> tuple[Survey, int]:
 def gradient(logits, slope: Slope | Difference, floor) -> np.ndarray:
     """Write the slope out, in the logits' own dtype."""
     shape, wide, size = logits.shape[:-1], NUMPY.wide(logits.dtype), logits.shape[-1]
-    out = pool.empty((math.prod(shape), size), logits.dtype)
+    out = empty((math.prod(shape), size), logits.dtype)
     for rows, call, part, others in _calls(logits, slope, wide):
         here = out[rows] if wide == logits.dtype else np.empty((call[1].size, size), wide)
         row = part["counted"], part["peak"], part["log_total"], part["alpha"]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from loopless.arrays import dispatch
-from loopless.arrays.dispatch import is_watched
+from loopless.arrays.dispatch import is_traced
 from loopless.arrays.logits import numpy as host
 from loopless.arrays.logits.numpy import Difference, Slope
 
@@ -140,14 +140,14 @@ class _WithGradient(torch.autograd.Function):
 @once_differentiable
 def _scale(ctx, cotangent):
     (gradient,) = ctx.saved_tensors
-    if not is_watched(torch) and cotangent.item() == 1:
+    if not is_traced(torch) and cotangent.item() == 1:
         return gradient
     return gradient * cotangent.to(gradient.dtype)
 
 
 def _refuse_twice(cotangent: Tensor) -> Tensor:
     """Return `cotangent` such that differentiating again raises instead of giving 0."""
-    if torch.is_grad_enabled() and not is_watched(torch):
+    if torch.is_grad_enabled() and not is_traced(torch):
         return cotangent.detach().requires_grad_()
     return cotangent
 
@@ -176,7 +176,7 @@ def _backward(ctx, cotangent):
     slope = kind._make((*tensors, counted, ctx.rate))
     names = ("alpha",) if ctx.is_difference else ("alpha", "beta", "less")
     slope = slope._replace(**{name: getattr(slope, name) * cotangent for name in names})
-    views = None if is_watched(torch) else dispatch.arrays(torch, (logits, *slope))
+    views = None if is_traced(torch) else dispatch.numpy_views(torch, (logits, *slope))
     if views is None:
         return gradient(logits, slope, ctx.floor)
     return torch.from_numpy(host.gradient(views[0], slope._make(views[1:]), ctx.floor))

@@ -1,4 +1,8 @@
-"""Whole recipes on NumPy arrays: outputs allocated, inputs flattened, one kernel called."""
+"""Scans and recipes on NumPy arrays: inputs made flat, memory for outputs, one compiled call.
+
+The kernels are in `compiled.scan` and `compiled.windows`, imported on the first call because Numba
+takes long to import.
+"""
 
 import functools
 import math
@@ -6,18 +10,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from loopless.arrays import pool as outputs
-from loopless.arrays.library import NUMBER, NUMPY
+from loopless.arrays.dispatch import empty, flat, flat_or_number, number_of
+from loopless.arrays.library import NUMPY
 from loopless.arrays.scan.recipe import Recipe
 
 _BOOL, _SINGLE, _DOUBLE = np.dtype(np.bool_), np.dtype(np.float32), np.dtype(np.float64)
 
 
-def plain(recipe: Recipe, floats, flags, numbers) -> tuple[np.ndarray, ...] | None:
-    """The recipe's outputs for plain [T, B] NumPy arrays, which need no conversion; else None.
+def estimate_plain(recipe: Recipe, floats, flags, numbers) -> tuple[np.ndarray, ...] | None:
+    """Return the recipe's outputs for plain [T, B] arrays, which need no conversion; else None.
 
-    A lane of its own because small rollouts spend their time in checks: it asks all there is to
-    ask of such arrays at once. Whatever is unusual, or wrong, is left to the checks.
+    A lane of its own because small rollouts spend their time in checks: here all that matters for
+    such arrays is asked at once. Whatever is unusual, or wrong, is left to the checks.
     """
     first = floats[0]
     if first.__class__ is not np.ndarray:
@@ -41,16 +45,16 @@ def plain(recipe: Recipe, floats, flags, numbers) -> tuple[np.ndarray, ...] | No
     for x in numbers:
         if x.__class__ is not float or not 0.0 <= x <= 1.0:
             return None
-        fields.append(_number(x, dtype))
-    outs = [outputs.empty(shape, dtype) for _ in range(recipe.outputs)]
+        fields.append(number_of(x, dtype))
+    outs = [empty(shape, dtype) for _ in range(recipe.outputs)]
     steps, columns = shape
     flat_outs = tuple([out.ravel() for out in outs])
     kernel(recipe, columns)(1, steps, columns, None, tuple(fields), (), flat_outs)
     return tuple(outs)
 
 
-def fused(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarray, ...]:
-    """The recipe's outputs for NumPy arrays, by its compiled kernel."""
+def estimate(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarray, ...]:
+    """Return the recipe's outputs for checked NumPy arrays, by its compiled kernel."""
     first = floats[0]
     shape = first.shape
     if first.ndim > 1 and first.flags.f_contiguous and not first.flags.c_contiguous:
@@ -60,10 +64,10 @@ def fused(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarra
             for group in (floats, flags, numbers)
         )
         valid = None if valid is None else valid.T
-        outs = fused(recipe, dtype, len(shape) - 1 - axis, floats, flags, numbers, valid)
+        outs = estimate(recipe, dtype, len(shape) - 1 - axis, floats, flags, numbers, valid)
         return tuple([out.T for out in outs])
     wide = NUMPY.wide(dtype)
-    outs = [outputs.empty(shape, wide) for _ in range(recipe.outputs)]
+    outs = [empty(shape, wide) for _ in range(recipe.outputs)]
     if first.size:
         fields = [flat(x, wide) for x in floats] + [flat(x, _BOOL) for x in flags]
         ahead = tuple([fields[k] for k in recipe.ahead])
@@ -83,20 +87,36 @@ def fused(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarra
     return tuple([out.astype(dtype) for out in outs])
 
 
-def windowed(maps: Callable, dtype, axis, floats, flags, numbers, n: int, valid) -> np.ndarray:
-    """Windows of n composed steps; `numba_windows.windowed` says what they are."""
-    from loopless.compiled import windows as numba_windows
+def affine_scan(a, b: np.ndarray, init, *, reverse: bool, axis: int) -> np.ndarray:
+    """Return x_t = a_t·x_{t±1} + b_t along `axis`; a and init are numbers or spread over b."""
+    from loopless.compiled import scan as compiled_scan
+
+    shape, dtype = b.shape, b.dtype
+    wide = NUMPY.wide(dtype)
+    out = empty(shape, wide)
+    if out.size:
+        a = flat_or_number(a, shape, wide)
+        init = flat_or_number(init, shape[:axis] + shape[axis + 1 :], wide)
+        compiled_scan.affine(  # pyright: ignore[reportCallIssue]
+            *as_columns(shape, axis), a, flat(b, wide), init, out.ravel(), reverse, False
+        )
+    return out.astype(dtype, copy=False)
+
+
+def compose_windows(maps: Callable, row: Callable, dtype, axis, floats, flags, numbers, n, valid):
+    """Return windows of n composed steps; `compiled.windows.composed` says what they are."""
+    from loopless.compiled import windows as compiled_windows
 
     wide = NUMPY.wide(dtype)
     shape = floats[0].shape
-    out = outputs.empty(shape, wide)
+    out = empty(shape, wide)
     if out.size:
         fields = [flat(x, wide) for x in floats] + [flat(x, _BOOL) for x in flags]
         fields += [flat_or_number(x, shape, wide) for x in numbers]
         outer, steps, inner = as_columns(shape, axis)
         n = min(n, steps)
-        tails = np.empty((2, n * numba_windows.WIDTH), wide)
-        numba_windows.windowed(maps)(
+        tails = np.empty((2, n * compiled_windows.WIDTH), wide)
+        compiled_windows.composed(maps, row)(
             outer,
             steps,
             inner,
@@ -111,36 +131,20 @@ def windowed(maps: Callable, dtype, axis, floats, flags, numbers, n: int, valid)
 
 
 def kernel(recipe: Recipe, columns: int) -> Callable:
-    """The recipe's compiled kernel for so many columns side by side."""
+    """Return the recipe's compiled kernel for so many columns side by side."""
     narrow, wide, least = _kernels(recipe)
     return wide if columns >= least else narrow
 
 
 @functools.cache
 def _kernels(recipe: Recipe) -> tuple[Callable, Callable, int]:
-    from loopless.compiled import scan as numba_scan
+    from loopless.compiled import scan as compiled_scan
 
-    return *numba_scan.fused(recipe), numba_scan.NARROW
+    return *compiled_scan.fused(recipe), compiled_scan.NARROW
 
 
 def as_columns(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """Return how many entries lie before, on and after the time axis."""
     if axis == 0 and len(shape) == 2:
         return 1, shape[0], shape[1]
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-
-
-def flat(x: np.ndarray, dtype) -> np.ndarray:
-    """`x` as a flat, contiguous, writable array of `dtype`; a copy only where it must be one."""
-    # Numba compiles read-only arrays anew; a rare copy is cheaper than a rare compilation.
-    if x.dtype != dtype or not x.flags.writeable:
-        x = x.astype(dtype)
-    return x.ravel()
-
-
-def flat_or_number(x, shape: tuple[int, ...], dtype):
-    return _number(x, dtype) if isinstance(x, NUMBER) else flat(np.broadcast_to(x, shape), dtype)
-
-
-@functools.lru_cache(maxsize=64)
-def _number(x: float, dtype: np.dtype):
-    return dtype.type(x)

@@ -1,12 +1,15 @@
-"""The scan on PyTorch tensors, differentiable as often as you like.
+"""Scans and recipes on PyTorch tensors, differentiable as often as you like.
 
-Everything works on [outer, T, inner]. On the CPU the Numba kernel runs on the tensors' own memory,
-on a GPU the Triton kernel, and anywhere else a blocked scan in tensor operations. The backward
-pass is the same scan walking the other way, so that second derivatives need no further code.
+`affine_scan` works on [outer, T, inner]. On the CPU the compiled kernel runs on the tensors' own
+memory, on a GPU the Triton kernel, and anywhere else a blocked scan in tensor operations. The
+backward pass is the same scan walking the other way, so that second derivatives need no more code.
 
 PyTorch has two ways to add a function and neither does all: a registered operator can be traced by
 torch.compile but not by torch.func, an autograd.Function the other way round. Both stand here, on
 one forward and one backward formula.
+
+`estimate` computes a whole recipe on the CPU by its fused kernel, and its gradient by the fused
+kernel of the adjoint, where the recipe is linear in its floats.
 """
 
 import functools
@@ -15,11 +18,15 @@ import importlib.util
 import torch
 from torch import Tensor
 
+from loopless.arrays.dispatch import is_traced, numpy_views
+from loopless.arrays.library import NUMBER, library_of
+from loopless.arrays.scan import numpy as numpy_scan
+
 BLOCK = 32  # steps scanned by doubling before blocks are chained
 
 
 def affine_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: bool) -> Tensor:
-    """x_t = a_t·x_{t±1} + b_t; lagged, its adjoint y_t = b_t + a_{t∓1}·y_{t∓1}.
+    """Return x_t = a_t·x_{t±1} + b_t; lagged, its adjoint y_t = b_t + a_{t∓1}·y_{t∓1}.
 
     a and b are [outer, T, inner], init is [outer, inner]. Lagged, init is what the first row of
     the walk adds to b.
@@ -36,9 +43,9 @@ def _forward(a: Tensor, b: Tensor, init: Tensor, reverse: bool, lagged: bool) ->
         except RuntimeError:  # batched gradients have no memory of their own
             return blocked_scan(a, b, init, reverse=reverse, lagged=lagged)
     if b.device.type == "cuda" and _has_triton():
-        from loopless.arrays.scan import triton as triton_scan
+        from loopless.arrays.scan import triton
 
-        return triton_scan.affine_scan(a, b, init, reverse=reverse, lagged=lagged)
+        return triton.affine_scan(a, b, init, reverse=reverse, lagged=lagged)
     return blocked_scan(a, b, init, reverse=reverse, lagged=lagged)
 
 
@@ -66,7 +73,7 @@ def _backward(ctx, x_bar):
 
 
 def _jvp(ctx, a_dot, b_dot, init_dot, _reverse, _lagged):
-    """The tangent of a scan is the same scan, of other coefficients."""
+    """Return the tangent, which is the same scan of other coefficients."""
     a, init, x = ctx.saved_tensors
     reverse, lagged = ctx.reverse, ctx.lagged
     b_dot = torch.zeros_like(x) if b_dot is None else b_dot
@@ -108,18 +115,18 @@ def _(a, b, init, reverse, lagged):
 
 
 def _shift(x: Tensor, edge: Tensor, *, forward: bool) -> Tensor:
-    """Row t of the result is row t−1 of x (forward) or t+1, with `edge` where there is none."""
+    """Return row t−1 of x at row t (forward), or row t+1, with `edge` where there is none."""
     edge = edge.unsqueeze(1)
     return torch.cat([edge, x[:, :-1]] if forward else [x[:, 1:], edge], dim=1)
 
 
 def _numba(a: Tensor, b: Tensor, init: Tensor, reverse: bool, lagged: bool) -> Tensor:
-    from loopless.compiled import scan as numba_scan
+    from loopless.compiled import scan as compiled_scan
 
     out = torch.empty(b.shape, dtype=b.dtype)
     outer, steps, inner = b.shape
     a_, b_, init_, out_ = (x.detach().contiguous().numpy().ravel() for x in (a, b, init, out))
-    numba_scan.affine(outer, steps, inner, a_, b_, init_, out_, reverse, lagged)
+    compiled_scan.affine(outer, steps, inner, a_, b_, init_, out_, reverse, lagged)
     return out
 
 
@@ -129,7 +136,7 @@ def _has_triton() -> bool:
 
 
 def blocked_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: bool) -> Tensor:
-    """The same scan in plain tensor operations, whose number grows with log T alone."""
+    """Return the scan by plain tensor operations, whose number grows with log T alone."""
     if reverse:
         x = blocked_scan(a.flip(1), b.flip(1), init, reverse=False, lagged=lagged)
         return x.flip(1)
@@ -157,7 +164,7 @@ def blocked_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: b
 
 
 def _doubling(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Composition of all maps from the first row to each row, in ⌈log₂ T⌉ passes."""
+    """Return the composition of all maps from the first row to each, in ⌈log₂ T⌉ passes."""
     distance = 1
     while distance < b.shape[1]:
         # (a₂, b₂) after (a₁, b₁) is (a₂a₁, a₂b₁ + b₂); rows before the first are the identity
@@ -168,3 +175,95 @@ def _doubling(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         a = torch.cat([a[:, :distance], later_a * earlier_a], dim=1)
         distance *= 2
     return a, b
+
+
+def can_fuse(floats, numbers) -> bool:
+    """Return whether `estimate` takes these tensors: on the CPU, no gradient of the numbers."""
+    if not floats[0].is_cpu or is_traced(torch):
+        return False
+    return not any(x.requires_grad for x in numbers if not isinstance(x, NUMBER))
+
+
+def estimate(recipe, compose, dtype, axis, floats, flags, numbers, valid):
+    """Return the recipe's outputs, with a gradient by the floats.
+
+    When the backward pass is itself to be differentiated, it goes by `compose` (of `arrays.scan`).
+    """
+    call = recipe, compose, dtype, axis, len(floats), None
+    return _Fused.apply(call, *floats, *flags, valid, *numbers)
+
+
+def estimate_plain(recipe, compose, floats, flags, numbers):
+    """Return what `estimate` does for plain [T, B] tensors of one dtype; None for any others.
+
+    As in `numpy.estimate_plain`, all that matters is asked at once, so that a small rollout does
+    not spend its time in checks.
+    """
+    views = numpy_views(torch, (*floats, *flags))
+    if views is None:
+        return None
+    count = len(floats)
+    outs = numpy_scan.estimate_plain(recipe, views[:count], views[count:], numbers)
+    if outs is None:
+        return None
+    call = recipe, compose, floats[0].dtype, 0, count, outs
+    return _Fused.apply(call, *floats, *flags, None, *numbers)
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, call, *fields):
+        recipe, compose, dtype, axis, count, outs = call
+        floats, rest = fields[:count], fields[count:]
+        ctx.call = recipe.adjoint, compose, axis
+        ctx.dtypes = [x.dtype for x in floats]
+        # Saved the official way, so that flags overwritten before backward are an error.
+        ctx.places = [k for k, x in enumerate(rest) if isinstance(x, torch.Tensor)]
+        ctx.others = [None if isinstance(x, torch.Tensor) else x for x in rest]
+        ctx.save_for_backward(*[rest[k] for k in ctx.places])
+        if outs is not None:  # computed already
+            return tuple([torch.from_numpy(out) for out in outs])
+        return _run(recipe, dtype, axis, floats, *_groups(rest))
+
+    @staticmethod
+    def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
+        adjoint, compose, axis = ctx.call
+        rest = list(ctx.others)
+        for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
+            rest[place] = tensor
+        dtype = gradients[0].dtype
+        out = None
+        if not torch.is_grad_enabled() and not is_traced(torch):
+            try:
+                out = _run(adjoint, dtype, axis, gradients, *_groups(rest))
+            except RuntimeError:  # batched gradients have no memory of their own
+                out = None
+        if out is None:
+            library = library_of(gradients[0])
+            out = compose(adjoint, library, dtype, axis, gradients, *_groups(rest))
+        needed = ctx.needs_input_grad[1:]
+        wanted = [
+            x.to(dtype) if need else None
+            for x, dtype, need in zip(out, ctx.dtypes, needed, strict=False)
+        ]
+        return None, *wanted, *[None] * len(rest)
+
+
+def _groups(rest):
+    """Return flags, numbers and `valid`, in the order that engines take them."""
+    terminated, truncated, valid, *numbers = rest
+    return (terminated, truncated), tuple(numbers), valid
+
+
+def _run(recipe, dtype, axis, floats, flags, numbers, valid):
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+
+    def view(x):
+        return x.to(wide).numpy(force=True) if isinstance(x, torch.Tensor) else x
+
+    floats, numbers = [view(x) for x in floats], [view(x) for x in numbers]
+    numbers = [x if isinstance(x, NUMBER) or x.ndim else x.item() for x in numbers]
+    flags = [x.numpy(force=True) for x in flags]
+    valid = None if valid is None else valid.numpy(force=True)
+    outs = numpy_scan.estimate(recipe, floats[0].dtype, axis, floats, flags, numbers, valid)
+    return tuple([torch.from_numpy(out).to(dtype) for out in outs])

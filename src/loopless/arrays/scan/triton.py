@@ -79,7 +79,7 @@ def _scan_kernel(
 
 
 def affine_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: bool) -> Tensor:
-    """`torch_scan.affine_scan` for tensors that Triton can reach; a and b are not copied."""
+    """Return what `torch.affine_scan` does, for tensors on a GPU; a and b are not copied."""
     outer, steps, inner = b.shape
     out = torch.empty(b.shape, dtype=b.dtype, device=b.device)
     if out.numel() == 0:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loopless.arrays import checks, scan
+from loopless.arrays import checks
 from loopless.arrays.dispatch import on_host
-from loopless.arrays.library import NUMBER
+from loopless.arrays.library import NUMBER, typed
 from loopless.kernels.avatarl.recipe import VARIANTS, Numbers
 
 CONFIDENCE = "confidence"
@@ -48,7 +48,8 @@ class Call:
         self.function = function
         self.problems: list[Exception] = []
         self.name, self.logits = next(iter(logits.items()))
-        self.library = checks.library_or_refuse(function, self.name, self.logits)
+        self.arguments = checks.Arguments(function, self.name, self.logits)
+        self.library = self.arguments.library
         self._logits(self.name, self.logits)
         self.refuse()
         for name, x in logits.items():
@@ -119,11 +120,11 @@ class Call:
         """Return `x` if it has the shape of `like` and holds "flags", or "floats"."""
 
         def same():
-            checks.same_library(self.function, name, x, self.library)
+            self.arguments.same_library(name, x)
             if x.shape != like.shape:
                 raise self._misshapen(name, x, tuple(like.shape), like_name, like)
             if kind == "flags":
-                return checks.boolean(self.function, name, x, self.library)
+                return self.arguments.boolean(name, x)
             return self._floating(name, x)
 
         return self._try(same)
@@ -144,7 +145,7 @@ class Call:
             )
 
     def _like(self, name, x) -> None:
-        checks.same_library(self.function, name, x, self.library)
+        self.arguments.same_library(name, x)
         if x.shape != self.logits.shape:
             hint = (
                 "Student and critic must share one vocabulary, token for token."
@@ -167,17 +168,14 @@ class Call:
         return x
 
     def _device(self, name, x) -> None:
-        if not self.library.same_device(x, self.logits):
-            raise checks.devices_differ(
-                self.function, name, x.device, self.name, self.logits.device
-            )
+        self.arguments.alike(name, x)
 
     def _flags(self, name, x) -> Any:
         self._beside_positions(name, x)
-        return checks.boolean(self.function, name, x, self.library)
+        return self.arguments.boolean(name, x)
 
     def _beside_positions(self, name, x, axes: int = 0) -> None:
-        checks.same_library(self.function, name, x, self.library)
+        self.arguments.same_library(name, x)
         positions = self.logits.shape[:-1]
         if x.ndim != len(positions) + axes or x.shape[: len(positions)] != positions:
             wanted = (*positions, "w") if axes else tuple(positions)
@@ -219,8 +217,8 @@ class Call:
             )
 
     def _weight(self, name, x) -> Any:
-        like = self.logits[..., 0]
-        x = self._try(checks.number, self.function, name, x, self.library, like, 0.0, math.inf)
+        positions = checks.Arguments(self.function, self.name, self.logits[..., 0])
+        x = self._try(positions.number, name, x, 0.0, math.inf)
         if not hasattr(x, "dtype") or x.ndim == 0:
             return x
         views = on_host(self.library, x)
@@ -241,5 +239,5 @@ class Call:
     def _typed(self, x) -> Any:
         if x is None:
             return None
-        x = scan.typed(self.library, x, self.wide, self.logits)
+        x = typed(self.library, x, self.wide, self.logits)
         return x.detach() if self.library.name == "torch" else x

@@ -7,7 +7,6 @@ so that a difference in results comes from the objective. Loop twins: `reference
 from typing import Any
 
 from loopless.arrays import logits as engine
-from loopless.arrays.actions import constant
 from loopless.kernels.avatarl.arguments import Call
 from loopless.kernels.avatarl.loss import averaging, logs_of, program
 
@@ -59,14 +58,14 @@ def distillation(student_logits, critic_logits, *, temperature=1.0, mask=None) -
 
 def _soft(library, refusals, logits, tokens, weights, mask):
     xp = library.xp
-    z = constant(library, logits)
+    z = library.constant(logits)
     survey = engine.survey(library, z, 1, 1.0, 0.0, mask, refusals.student)
     dtype = survey.peak.dtype
     logs = logs_of(library, z, tokens, survey, 1.0, dtype)
     if weights is None:
         weights = xp.ones_like(logs)
     else:
-        weights = library.cast(xp.moveaxis(constant(library, weights), -1, 0), dtype)
+        weights = library.cast(xp.moveaxis(library.constant(weights), -1, 0), dtype)
     share, mean = averaging(library, mask, survey.peak)
     slope = engine.Slope(
         survey.peak,
@@ -83,7 +82,7 @@ def _soft(library, refusals, logits, tokens, weights, mask):
 
 
 def _distillation(library, refusals, student, critic, mask, tau):
-    z, critic = constant(library, student), constant(library, critic)
+    z, critic = library.constant(student), library.constant(critic)
     of_student = engine.survey(library, z, 1, 1 / tau, 0.0, mask, refusals.student)
     of_critic = engine.survey(library, critic, 1, 1 / tau, 0.0, mask, refusals.critic)
     share, mean = averaging(library, mask, of_student.peak)

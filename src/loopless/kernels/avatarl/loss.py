@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 
 from loopless.arrays import logits as engine
-from loopless.arrays import pool, scan
-from loopless.arrays.actions import constant
-from loopless.arrays.dispatch import on_host
-from loopless.arrays.library import NUMPY
+from loopless.arrays.dispatch import empty, on_host
+from loopless.arrays.library import NUMPY, compiled_once
 from loopless.arrays.logits.numpy import run_over_rows
+from loopless.arrays.scan.recipe import row_numbers
 from loopless.kernels.avatarl import recipe
 from loopless.kernels.avatarl.arguments import Call
 from loopless.kernels.avatarl.recipe import FLOOR, STATS, VARIANTS, Numbers
@@ -159,7 +158,7 @@ def _compiled_loss(call: Call, variant: str, k: int, student, views: list, beta)
     table = _numbers_by_position([*numbers, beta, 1.0 / positions], shape, dtype)
     sheet = np.empty((gold.size, 1 + len(STATS)), dtype)
     needs_gradient = library is not NUMPY and student.requires_grad and library.xp.is_grad_enabled()
-    gradient = pool.empty((gold.size, size if needs_gradient else 0), z.dtype)
+    gradient = empty((gold.size, size if needs_gradient else 0), z.dtype)
     is_confident = Numbers._make(numbers).critic_weight is None
     kernel = partial(evaluate, VARIANTS.index(variant), is_confident, k, size)
     fields = np.ascontiguousarray(gold, np.int32).ravel(), counted, table, sheet
@@ -203,7 +202,7 @@ def _loss_by_arrays(library, refusals, variant, k, student, critic, gold, mask, 
     """The loss in the library's own operations."""
     xp = library.xp
     dtype = library.wide(library.promote(student.dtype, critic.dtype))
-    z, critic = constant(library, student), constant(library, critic)
+    z, critic = library.constant(student), library.constant(critic)
     floor = FLOOR if variant == "original" else 0.0
     rate = 1 / (1 + beta) if variant in ("subset", "full") else 1.0
     of_student = engine.survey(library, z, k, rate, floor, mask, refusals.student)
@@ -241,7 +240,7 @@ def _loss_by_arrays(library, refusals, variant, k, student, critic, gold, mask, 
 
 
 def _actions(library, refusals, k, student, critic, gold, mask):
-    student, critic = constant(library, student), constant(library, critic)
+    student, critic = library.constant(student), library.constant(critic)
     of_student = engine.survey(library, student, k, 1.0, 0.0, mask, refusals.student)
     of_critic = engine.survey(library, critic, k, 1.0, 0.0, mask, refusals.critic)
     actions, present = recipe.actions(library, gold, of_student.top, of_critic.top)
@@ -250,7 +249,7 @@ def _actions(library, refusals, k, student, critic, gold, mask):
 
 
 def _rewards(library, refusals, variant, critic, actions, present, mask, numbers):
-    critic = constant(library, critic)
+    critic = library.constant(critic)
     survey = engine.survey(library, critic, 1, 1.0, 0.0, mask, refusals.critic)
     xp = library.xp
     log_mentor = logs_of(library, critic, actions, survey, 1.0, survey.peak.dtype)
@@ -268,7 +267,7 @@ def program(library, function, static: int):
 
     The arguments up to number `static` are no arrays.
     """
-    once = partial(scan.once(library, function, tuple(range(static + 1))), library)
+    once = partial(compiled_once(library, function, tuple(range(static + 1))), library)
     return np.errstate(all="ignore")(once) if library is NUMPY else once  # masked rows may warn
 
 
@@ -292,7 +291,7 @@ def averaging(library, mask, like):
 
 def first_of(library, x):
     """Whether an entry of x [w, ...] is its first: gold, among actions."""
-    return scan.row_numbers(library, x, 0, x.shape[0]) == 0
+    return row_numbers(library, x, 0, x.shape[0]) == 0
 
 
 def logs_of(library, logits, tokens, survey, rate, dtype):

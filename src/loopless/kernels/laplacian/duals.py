@@ -1,8 +1,10 @@
-"""How the multipliers of ALLO move: pure functions from the parts of a loss to the next state.
+"""How the multipliers of ALLO move, and what they and the features are worth.
 
-Descent on `allo_loss` moves duals and barrier too; here is the same without an optimiser, with what
-the authors' codes add: an integral term, limits, and a barrier that follows an average. Loop twin:
-`reference.laplacian.allo_updates`. Tests: `tests/kernels/test_laplacian_duals.py`.
+Descent on `allo_loss` moves duals and barrier too; `allo_updates` does the same without an
+optimizer, with what the authors' codes add: an integral term, limits, and a barrier that follows an
+average. `eigenvalues` and `similarities` judge the result. All are pure functions of any of the
+three libraries, so that a trainer may call them inside its compiled step. Loop twins:
+`reference.laplacian`.
 """
 
 from typing import Any, NamedTuple
@@ -10,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loopless.arrays import checks
-from loopless.kernels.laplacian.arguments import number
-from loopless.kernels.laplacian.losses import SCALES, AlloParts
+from loopless.kernels.laplacian.losses import SCALES, AlloParts, finite
 
+_FACTORS: dict[str, float] = {"half": 0.5, "full": 0.25}
 _UNSET = 1e-13  # an average whose norm is below this has not begun
 
 
@@ -37,7 +39,7 @@ def first_multipliers(
     diagonal: bool = False,
     dtype: str = "float32",
 ) -> Multipliers:
-    """Where to begin, as NumPy arrays: `dual` on the lower triangle, or on the `diagonal` alone."""
+    """Return where to begin: `dual` on the lower triangle or the diagonal, as NumPy arrays."""
     zeros = np.zeros((d, d), dtype)
     duals = dual * (np.eye(d, dtype=dtype) if diagonal else np.tril(np.ones((d, d), dtype)))
     return Multipliers(duals, np.asarray(barrier, dtype), zeros, zeros.copy())
@@ -57,7 +59,7 @@ def allo_updates(
     dual_limit: float = np.inf,
     barrier_limit: float = np.inf,
 ) -> Multipliers:
-    """The multipliers after a step whose `allo_loss` had these `parts`.
+    """Return the multipliers after a step whose `allo_loss` had these `parts`.
 
         β ← tril(clip(β + dual_rate (P E + I integral), ± dual_limit))      rows that take part
         b ← clip(b + barrier_rate r, 0, barrier_limit)
@@ -71,7 +73,7 @@ def allo_updates(
     not move: keep them in float32.
     """
     checks.choice("allo_updates", "scale", scale, SCALES)
-    given = {
+    rates = {
         "dual_rate": dual_rate,
         "barrier_rate": barrier_rate,
         "proportional_gain": proportional_gain,
@@ -79,10 +81,10 @@ def allo_updates(
         "integral_decay": integral_decay,
         "product_rate": product_rate,
     }
-    _ = [number("allo_updates", name, x) for name, x in given.items()]
+    for name, x in rates.items():
+        finite("allo_updates", name, x)
     duals, barrier, integral, products = multipliers
-    library = checks.library_or_refuse("allo_updates", "parts.errors", parts.errors)
-    xp = library.xp
+    xp = checks.Arguments("allo_updates", "parts.errors", parts.errors).library.xp
     both = parts.errors * parts.other_errors
     error = parts.errors if scale == "half" else 0.5 * (parts.errors + parts.other_errors)
     is_first = xp.sum(products * products, (-2, -1))[..., None, None] < _UNSET**2
@@ -97,3 +99,49 @@ def allo_updates(
     duals = xp.tril(xp.clip(duals + dual_rate * push, -dual_limit, dual_limit))
     barrier = xp.clip(barrier + barrier_rate * rise, 0.0, barrier_limit)
     return Multipliers(duals, barrier, integral_decay * integral + error, products)
+
+
+def eigenvalues(duals, barrier, errors, *, scale: str = "half") -> Any:
+    """Return λ̂ [..., d], the eigenvalues of the pairs' Laplacian that the multipliers stand for.
+
+        λ̂_j = −c (β_jj + 2 b E_jj)        c = ½ in "half", ¼ in "full"
+
+    β alone lags behind by 2b / rate steps; with the error's share the sum is right long before.
+    `errors` are E as `allo_updates` has it, best an average over many steps. They are of the kernel
+    of gaps ≥ 1: for those of the successor representation multiply by the discount.
+    """
+    checks.choice("eigenvalues", "scale", scale, SCALES)
+    xp = checks.Arguments("eigenvalues", "duals", duals).library.xp
+    if hasattr(barrier, "ndim") and barrier.ndim:
+        barrier = barrier[..., None]
+    return -_FACTORS[scale] * (_diagonal(xp, duals) + 2.0 * barrier * _diagonal(xp, errors))
+
+
+def similarities(features, vectors, spaces, weights=None) -> Any:
+    """Return how much of each feature lies in the eigenspace of its place: [d], from 0 to 1.
+
+        |P_j φ_j| / |φ_j|,  P_j onto all vectors of the same space as the j-th
+
+    `features` [states, d]; `vectors` [states, k], k ≥ d, orthonormal under `weights` [states] that
+    sum to 1 (uniform if left out); `spaces` [k], numbers that are equal within an eigenspace. For a
+    simple eigenvalue this is |cos|. It knows no sign, no scale, no rotation within a space. A
+    feature that is 0 everywhere scores 0.
+    """
+    xp = checks.Arguments("similarities", "features", features).library.xp
+    states, d = features.shape
+    if vectors.shape[0] != states or vectors.shape[1] < d or spaces.shape != (vectors.shape[1],):
+        raise ValueError(
+            f"similarities: features have shape {tuple(features.shape)}, vectors "
+            f"{tuple(vectors.shape)} and spaces {tuple(spaces.shape)}; with [states, d] they must "
+            f"be [states, k] and [k], k at least d."
+        )
+    weighted = features / states if weights is None else features * weights[:, None]
+    shares = xp.matmul(xp.swapaxes(weighted, 0, 1), vectors) ** 2
+    same = spaces[:d, None] == spaces
+    norms = xp.sum(weighted * features, 0)
+    inside = xp.sum(xp.where(same, shares, 0.0), 1)
+    return xp.sqrt(xp.where(norms > 0, inside / xp.where(norms > 0, norms, 1.0), 0.0))
+
+
+def _diagonal(xp, matrix):
+    return xp.diagonal(matrix, 0, -2, -1)

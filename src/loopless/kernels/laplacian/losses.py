@@ -1,21 +1,20 @@
 """Losses whose minima are the eigenvectors of a Laplacian: ALLO, and GGDO to compare with.
 
-Both take features [..., n, d] of NumPy, PyTorch or JAX and give back a loss and its parts. Leading
+Both take features [..., n, d] of NumPy, PyTorch or JAX and return a loss and its parts. Leading
 axes are problems of their own. Half precision is computed in float32. Where a gradient is stopped
-is part of the method, and is said with each loss. What moves the multipliers is in
-`laplacian_duals`, what judges the features in `laplacian_scores`; arguments are checked in
-`laplacian_arguments`. Loop twins: `reference.laplacian`. Tests:
-`tests/kernels/test_laplacian_*.py`.
+is part of the method, and is said with each loss. What moves the multipliers, and what the features
+are worth, is in `laplacian.duals`. Loop twins: `reference.laplacian`.
 """
 
+import math
 from functools import partial
-from math import exp
 from typing import Any, NamedTuple
 
-from loopless.arrays import scan
-from loopless.arrays.actions import constant
-from loopless.arrays.library import NUMPY, Library
-from loopless.kernels.laplacian import arguments
+import numpy as np
+
+from loopless.arrays import checks
+from loopless.arrays.library import NUMBER, NUMPY, Library, compiled_once, typed
+from loopless.arrays.scan.recipe import row_numbers
 
 SCALES = ("half", "full")
 PERTURBATIONS = ("none", "exponential", "squared", "squared-null-grad")
@@ -60,7 +59,7 @@ def allo_loss(
     perturbation_scale=0.01,
     perturbation_width=0.1,
 ) -> tuple[Any, AlloParts]:
-    """The augmented Lagrangian whose saddle point is the first d eigenvectors, in order.
+    """Return the augmented Lagrangian whose saddle point is the first d eigenvectors, in order.
 
         E1 = tril(⟨φ_j, sg φ_k⟩ − δ_jk)           over the batch of φ; E2 of `other_features`
         loss = c Σ_j mean (φ_j − φ'_j)²           graph: what neighbours in time differ by
@@ -89,28 +88,37 @@ def allo_loss(
 
     Gomez, Bowling & Machado 2024, eq. 6. Loop twin: `reference.laplacian.allo_loss`.
     """
-    library, dtype, numbers = arguments.of_allo(
-        "allo_loss",
-        {
-            "features": features,
-            "next_features": next_features,
-            "other_features": other_features,
-            "constraint_features": constraint_features,
-        },
-        {"duals": duals, "integral": integral},
+    function = "allo_loss"
+    checks.choice(function, "scale", scale, SCALES)
+    checks.choice(function, "perturbation", perturbation, PERTURBATIONS)
+    optional = {"constraint_features": constraint_features, "integral": integral}
+    library, dtype = _check(
+        function,
+        features,
+        {"next_features": next_features, "other_features": other_features, "duals": duals}
+        | {name: x for name, x in optional.items() if x is not None},
         barrier,
-        {"scale": (scale, SCALES), "perturbation": (perturbation, PERTURBATIONS)},
-        gate_threshold,
-        {
-            "proportional_gain": proportional_gain,
-            "integral_gain": integral_gain,
-            "perturbation_scale": perturbation_scale,
-            "perturbation_width": perturbation_width,
-        },
     )
+    if gate_threshold is not None and not finite(function, "gate_threshold", gate_threshold) > 0:
+        raise ValueError(f"{function}: gate_threshold must be above 0; received {gate_threshold}.")
+    numbers = (
+        finite(function, "proportional_gain", proportional_gain),
+        finite(function, "integral_gain", integral_gain),
+        finite(function, "perturbation_scale", perturbation_scale),
+        finite(function, "perturbation_width", perturbation_width),
+    )
+    if not perturbation_width > 0:
+        raise ValueError(
+            f"{function}: perturbation_width must be above 0; received {perturbation_width}."
+        )
+    if integral_gain and integral is None:
+        raise ValueError(
+            f"{function}: integral_gain={integral_gain} without an integral. Pass the running sum "
+            f"of errors [..., d, d]."
+        )
     options = dtype, scale, gate_threshold, perturbation, numbers
     arrays = features, next_features, other_features, constraint_features, duals, integral, barrier
-    return scan.once(library, _allo, (0, 1))(library, options, *arrays)
+    return compiled_once(library, _allo, (0, 1))(library, options, *arrays)
 
 
 def _allo(
@@ -130,7 +138,7 @@ def _allo(
     wide = partial(library.cast, dtype=library.wide(dtype))
 
     features, next_features, duals = wide(features), wide(next_features), xp.tril(wide(duals))
-    barrier = scan.typed(library, barrier, library.wide(dtype), features)
+    barrier = typed(library, barrier, library.wide(dtype), features)
     first = features if constraint_features is None else wide(constraint_features)
     other = wide(other_features if scale == "full" else sg(other_features))
     errors = xp.tril(_off_orthonormal(library, first, sg(first)))
@@ -177,7 +185,7 @@ def _gate(xp, errors, threshold):
 def _lift(xp, later, perturbation, width):
     """The perturbation's sum over components [..., n, d − 1] after the first."""
     centred = later - xp.mean(later, -2)[..., None, :]
-    least = exp(-1.0 / width)
+    least = math.exp(-1.0 / width)
     if perturbation == "none":
         height = xp.zeros_like(later[..., 0, :])
     elif perturbation == "exponential":
@@ -203,7 +211,7 @@ class GgdoParts(NamedTuple):
 def ggdo_loss(
     features, next_features, other_features, *, barrier=2.0, constraint_features=None
 ) -> tuple[Any, GgdoParts]:
-    """The generalised graph-drawing objective: ordered by weights, held together by a penalty.
+    """Return the generalized graph-drawing objective: weights give the order, a penalty the norm.
 
         loss = Σ_j c_j mean (φ_j − φ'_j)²  +  b q       c_j = d − j + 1
         q = d² Σ_jk w_jk E1_jk E2_jk / Σ w              w_jk = min(c_j, c_k)
@@ -217,29 +225,22 @@ def ggdo_loss(
     Wang et al. 2021, with the penalty of Gomez et al. 2024. Loop twin:
     `reference.laplacian.ggdo_loss`.
     """
-    library, dtype, _ = arguments.of_allo(
-        "ggdo_loss",
-        {
-            "features": features,
-            "next_features": next_features,
-            "other_features": other_features,
-            "constraint_features": constraint_features,
-        },
-        {},
-        barrier,
-    )
+    others = {"next_features": next_features, "other_features": other_features}
+    if constraint_features is not None:
+        others["constraint_features"] = constraint_features
+    library, dtype = _check("ggdo_loss", features, others, barrier)
     arrays = features, next_features, other_features, constraint_features, barrier
-    return scan.once(library, _ggdo, (0, 1))(library, dtype, *arrays)
+    return compiled_once(library, _ggdo, (0, 1))(library, dtype, *arrays)
 
 
 def _ggdo(library, dtype, features, next_features, other_features, constraint_features, barrier):
     xp, wide = library.xp, partial(library.cast, dtype=library.wide(dtype))
     features, next_features, other = wide(features), wide(next_features), wide(other_features)
-    barrier = scan.typed(library, barrier, library.wide(dtype), features)
+    barrier = typed(library, barrier, library.wide(dtype), features)
     first = features if constraint_features is None else wide(constraint_features)
     errors, other_errors = _off_orthonormal(library, first), _off_orthonormal(library, other)
     d = features.shape[-1]
-    weights = wide(d - scan.row_numbers(library, features, -1, d).reshape(d))
+    weights = wide(d - row_numbers(library, features, -1, d).reshape(d))
     pairs = xp.minimum(weights[:, None], weights)
     steps = features - next_features
     q = d**2 * xp.sum(pairs * errors * other_errors, (-2, -1)) / xp.sum(pairs)
@@ -259,8 +260,75 @@ def _off_orthonormal(library: Library, x, y=None):
 
 
 def _stopped(library: Library, x):
-    return _array(library, x) if library is NUMPY else constant(library, x)
+    return library.constant(_array(library, x))
 
 
 def _array(library: Library, x):
     return library.xp.asarray(x) if library is NUMPY else x  # NumPy's sums are no arrays
+
+
+def _check(function: str, features, others: dict[str, Any], barrier) -> tuple[Library, Any]:
+    """Return the library and the common dtype of features [..., n, d] and what goes with them."""
+    arguments = checks.Arguments(function, "features", features)
+    shape = tuple(features.shape)
+    if features.ndim < 2 or 0 in shape[-2:]:
+        raise ValueError(
+            f"{function}: features has shape {shape}; it must be [..., n, d] with at least one "
+            f"sample and one component."
+        )
+    lead, d = shape[:-2], shape[-1]
+    wanted = {
+        "next_features": shape,
+        "duals": (*lead, d, d),
+        "integral": (*lead, d, d),
+    }
+    dtype = arguments.floating("features", features)
+    for name, x in others.items():
+        dtype = arguments.library.promote(dtype, _floating(arguments, name, x))
+        if name in wanted:
+            fits = tuple(x.shape) == wanted[name]
+        else:  # any number of samples
+            fits = x.ndim == len(shape) and (*lead, d) == (*x.shape[:-2], x.shape[-1])
+            fits = fits and 0 not in x.shape
+        if not fits:
+            raise ValueError(
+                f"{function}: {name} has shape {tuple(x.shape)}; beside features of shape {shape} "
+                f"it must be {wanted.get(name) or _shape_text((*lead, 'm', d))}."
+            )
+    _check_barrier(arguments, barrier, lead)
+    return arguments.library, dtype
+
+
+def _shape_text(shape: tuple) -> str:
+    return f"({', '.join(map(str, shape))})"
+
+
+def _floating(arguments: checks.Arguments, name: str, x) -> Any:
+    arguments.same_library(name, x)
+    dtype = arguments.floating(name, x)
+    arguments.alike(name, x)
+    return dtype
+
+
+def _check_barrier(arguments: checks.Arguments, barrier, lead: tuple[int, ...]) -> None:
+    function = arguments.function
+    if isinstance(barrier, (*NUMBER, np.number)):
+        if isinstance(barrier, bool) or not barrier >= 0 or math.isinf(barrier):
+            raise ValueError(f"{function}: barrier must be at least 0; received {barrier}.")
+        return
+    _floating(arguments, "barrier", barrier)
+    if tuple(barrier.shape) not in ((), lead):
+        raise ValueError(
+            f"{function}: barrier has shape {tuple(barrier.shape)}; it is a number, or one for "
+            f"each leading index, {lead}."
+        )
+    if arguments.library is NUMPY and not (barrier >= 0).all():
+        raise ValueError(f"{function}: barrier must be at least 0; received {barrier.min()}.")
+
+
+def finite(function: str, name: str, x) -> float:
+    """Return `x` as a finite Python number."""
+    x = checks.real(function, name, x)
+    if not math.isfinite(x):
+        raise ValueError(f"{function}: {name} must be finite; received {x}.")
+    return float(x)

@@ -16,9 +16,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from loopless.kernels.laplacian.duals import Multipliers, allo_updates, first_multipliers
+from loopless.kernels.laplacian.duals import (
+    Multipliers,
+    allo_updates,
+    eigenvalues,
+    first_multipliers,
+)
 from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
-from loopless.kernels.laplacian.scores import eigenvalues
 from loopless.nets.encoder import Encoder
 from loopless.nets.layers import as_vector, rebuilder
 from loopless.train.allo.config import ALLO

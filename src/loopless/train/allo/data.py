@@ -46,7 +46,7 @@ class Source:
         sha256 = hashlib.sha256(np.ascontiguousarray(self.table).data)
         for buffer, weights in zip(self.buffers, self.weights, strict=True):
             sha256.update(np.ascontiguousarray(buffer["obs"]).data)
-            sha256.update(np.ascontiguousarray(buffer._store.pairs).data)
+            sha256.update(np.ascontiguousarray(buffer._arena.pairs).data)
             sha256.update(b"" if weights is None else np.ascontiguousarray(weights).data)
         return np.frombuffer(sha256.digest(), np.uint8)
 
@@ -215,7 +215,7 @@ def _start_law(
     source: Source, buffer: EpisodicReplayBuffer, weights: np.ndarray | None
 ) -> np.ndarray:
     """Return how often each state is drawn as a start, float32 [states]."""
-    starts = buffer._store.pairs[: buffer.starts, 0]
+    starts = buffer._arena.pairs[: buffer.starts, 0]
     chances = np.ones(len(starts)) if weights is None else weights[starts]
     if buffer.law == "episode":
         rows = buffer.rows_of(starts)
@@ -227,7 +227,7 @@ def _start_law(
 def _alias_table(buffer: EpisodicReplayBuffer, weights: np.ndarray) -> tuple[jax.Array, jax.Array]:
     """Return a table for drawing starts in proportion to `weights` [steps] by the alias method."""
     starts = buffer.starts
-    pairs = np.ascontiguousarray(buffer._store.pairs[:starts])
+    pairs = np.ascontiguousarray(buffer._arena.pairs[:starts])
     aliases, total = np.zeros((starts, 2)), np.zeros(1)
     balance(weights.astype(np.float64), pairs, np.array([0, starts]), aliases, total)
     if not total[0] > 0:
