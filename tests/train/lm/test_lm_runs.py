@@ -12,7 +12,7 @@ from test_dqn_program import calls_of_programs
 from loopless.reference.text import window_starts
 from loopless.runs.progress.clock import Clock
 
-pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer", "quick_text")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_renderer", "quick_text")]
 
 
 @pytest.fixture(scope="module")
