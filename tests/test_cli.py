@@ -3,13 +3,15 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from loopless import __version__
+from loopless import __version__, cli
 from loopless.bench.command import bench
 from loopless.bench.result import Measurement, load
-from loopless.bench.suites import Options, Suite
+from loopless.bench.suites import Options, Suite, names
+from loopless.runs.config import flags
 
 
 def loopless(*arguments, cwd=None):
@@ -48,7 +50,7 @@ def test_a_reader_that_leaves_gets_no_traceback(asked):
 def test_help_of_bench_names_every_option():
     done = loopless("bench", "--help")
     assert done.returncode == 0
-    for option in ("SUITE", "--quick", "--json", "--threads", "--no-peers", "--ablate"):
+    for option in ("SUITES", "--quick", "--json", "--threads", "--no-peers", "--ablate", *names()):
         assert option in done.stdout
 
 
@@ -94,9 +96,47 @@ def test_bad_requests_get_one_line_and_exit_code_2(arguments, message, tmp_path)
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("arguments", [("train-the-cat",), ("bench", "--fast"), ()])
-def test_what_the_parser_refuses_has_exit_code_2(arguments):
-    assert loopless(*arguments).returncode == 2
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (["trian"], ["there is no command 'trian'. Did you mean 'train'?"]),
+        (["x"], ["there is no command 'x'. There are: train, resume,"]),
+        ([], ["name a command."]),
+        (["bench", "--quik"], ["unknown flag --quik. Did you mean --quick?"]),
+        (["play", "--episodes", "x"], ["--episodes is 'x'; it takes an integer", "RUN is missing"]),
+        (["resume", "a", "b", "--steps"], ["--steps has no value", "'b' is one word too many"]),
+        (["verify", "a:b", "--library", "jaks"], ['one of "numpy", "torch", "jax"']),
+    ],
+)
+def test_all_mistakes_of_a_command_line_are_named_with_exit_code_2(arguments, messages, capsys):
+    assert cli.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert all(message in error for message in messages)
+    assert len(error.splitlines()) == len(messages)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--quick", "returns"], {"suites": ("returns",), "quick": True}),
+        (["a", "--threads", "2", "b"], {"suites": ("a", "b"), "threads": 2}),
+        (
+            ["a", "--no-peers", "--json=x.json"],
+            {"suites": ("a",), "peers": False, "json": Path("x.json")},
+        ),
+    ],
+)
+def test_words_may_stand_before_and_after_flags(arguments, expected):
+    """A flag takes as many words as it has values; the rest are the command's own words."""
+    values, problems = flags.read(flags.of_function(cli.bench), arguments)
+    assert problems == []
+    assert values == expected
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_word_and_flag_of_a_command_is_explained(name):
+    listed = flags.of_function(cli.COMMANDS[name])
+    assert [flag.name for flag in listed if not flag.text] == []
 
 
 def test_a_right_run_is_0_and_writes_the_result(tmp_path, capsys):

@@ -129,7 +129,7 @@ def test_without_a_folder_each_demo_has_the_next_number(tmp_path, monkeypatch):
 
 def test_every_command_of_the_demo_is_one_that_there_is(at):
     """The arguments are refused by nobody, as far as the parsers go."""
-    from loopless.runs.config import resolve as configs
+    from loopless.runs import config as configs
     from loopless.train import registry
 
     for name, piece in demo.pieces().items():

@@ -1,4 +1,9 @@
-"""The `loopless` command. A subcommand imports what it needs only when it runs."""
+"""The `loopless` command. A subcommand imports what it needs only when it runs.
+
+Each function below is one subcommand. `runs.config.flags` reads the command line from its
+signature: positional parameters are words, keyword parameters are flags, and the section "Args:"
+of the docstring is the help.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +11,26 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from tyro.conf import Positional, arg
-from tyro.extras import SubcommandApp
+from loopless.refusals import did_you_mean
+from loopless.runs.config import flags
 
-from loopless.bench.suites import names
-
-DESCRIPTION = (
-    "Reinforcement-learning hot paths with no Python loop in them, "
-    "checked against the loop they replace. `loopless --version` prints the version."
-)
-
-app = SubcommandApp()
+DESCRIPTION = """\
+Reinforcement-learning hot paths with no Python loop in them, checked against the loop they
+replace. `loopless COMMAND --help` explains a command, `loopless --version` prints the version.
+"""
 
 
-@app.command
 def bench(
-    suites: Annotated[
-        Positional[tuple[str, ...]],
-        arg(
-            metavar="[SUITE ...]",
-            help=f"What to measure: {', '.join(names())}, or the path of your own suite.",
-        ),
-    ] = (),
+    *suites: str,
     quick: bool = False,
-    json: Annotated[Path | None, arg(metavar="PATH")] = None,
-    threads: Annotated[int, arg(metavar="N")] = 1,
+    json: Path | None = None,
+    threads: int = 1,
     peers: bool = True,
     ablate: bool = False,
-    compare: Annotated[Path | None, arg(metavar="PATH")] = None,
-    grids: Annotated[Path | None, arg(metavar="DIR")] = None,
+    compare: Path | None = None,
+    grids: Path | None = None,
     stale: bool = False,
 ) -> int:
     """Time our functions against the loops they replace and against every installed peer.
@@ -45,6 +39,9 @@ def bench(
     is timed; exit code 1 means that ours were wrong, or that a suite failed.
 
     Args:
+        suites: What to measure: returns, replay, q_learning, dqn_speed, dqn_learning, ppo_speed,
+            ppo_learning, avatarl, avatarl_learning, allo_speed, allo_learning, or the path of
+            your own suite.
         quick: Fewer shapes and short budgets: about a minute a suite.
         json: File for the result; if none is named, bench-results/SUITE.json.
         threads: Threads for every library, and cores to pin to.
@@ -55,10 +52,11 @@ def bench(
         stale: Measure nothing; list suites whose sources changed since they were measured.
     """
     from loopless.bench import command
+    from loopless.bench.suites import Options
 
     return command.run(
         suites,
-        command.Options(
+        Options(
             quick=quick,
             json=json,
             threads=threads,
@@ -71,20 +69,21 @@ def bench(
     )
 
 
-@app.command
 def verify(
-    function: Annotated[Positional[str], arg(metavar="MODULE:FUNCTION")],
-    claim: Annotated[str | None, arg(name="as", metavar="NAME")] = None,
+    function: str,
+    /,
+    *,
+    as_: str | None = None,
     library: Literal["numpy", "torch", "jax"] | None = None,
-    layout: Annotated[str | None, arg(metavar="NAME")] = None,
-    map: Annotated[tuple[str, ...], arg(metavar="THEIRS=OURS ...")] = (),
-    fix: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...")] = (),
-    cases: Annotated[int, arg(metavar="N")] = 1000,
-    seconds: Annotated[float, arg(metavar="S")] = 30.0,
+    layout: str | None = None,
+    map: tuple[str, ...] = (),
+    fix: tuple[str, ...] = (),
+    cases: int = 1000,
+    seconds: float = 30.0,
     truncation: bool = True,
     strict: bool = False,
     timing: bool = True,
-    json: Annotated[Path | None, arg(metavar="PATH")] = None,
+    json: Path | None = None,
 ) -> int:
     """Check your own function against the reference loop, and time it beside ours.
 
@@ -92,7 +91,7 @@ def verify(
 
     Args:
         function: Yours, as MODULE:FUNCTION or FILE.py:FUNCTION.
-        claim: What it should be: gae, lambda_returns, discounted_returns, n_step_returns, vtrace,
+        as_: What it should be: gae, lambda_returns, discounted_returns, n_step_returns, vtrace,
             retrace, upgo, token_gae, normalize, q_targets, q_loss, ppo_loss, avatarl_loss,
             allo_loss, uniform_sampler, prioritized_sampler or geometric_sampler.
         library: Whose arrays it takes; found out if it is not said.
@@ -112,7 +111,7 @@ def verify(
     return command.verify(
         command.Request(
             target=function,
-            claim=claim,
+            claim=as_,
             library=library,
             layout=layout,
             map=map,
@@ -127,26 +126,22 @@ def verify(
     )
 
 
-@app.command
-def train(trainer: Annotated[Positional[str], arg(metavar="TRAINER")]) -> int:
+def train(trainer: str, /, *arguments: str) -> int:
     """Train an agent: `loopless train dqn --env CartPole-v1`.
 
-    `loopless train TRAINER --help` lists what a trainer can be told. There are: dqn, ppo, allo,
-    avatarl, lm.
+    `loopless train TRAINER --help` lists the flags of a trainer.
 
     Args:
-        trainer: Which one.
+        trainer: dqn, ppo, allo, avatarl or lm.
+        arguments: Flags of that trainer.
     """
     from loopless.train import commands
 
-    return commands.train([trainer])
+    return commands.train([trainer, *arguments])
 
 
-@app.command
 def resume(
-    run: Annotated[Positional[Path], arg(metavar="RUN")],
-    steps: Annotated[int | None, arg(metavar="N")] = None,
-    on_nan: Literal["stop", "skip"] | None = None,
+    run: Path, /, *, steps: int | None = None, on_nan: Literal["stop", "skip"] | None = None
 ) -> int:
     """Go on with a run that was interrupted, from its newest whole checkpoint.
 
@@ -160,14 +155,15 @@ def resume(
     return commands.resume(run, steps, on_nan)
 
 
-@app.command
 def play(
-    run: Annotated[Positional[Path], arg(metavar="RUN")],
-    episodes: Annotated[int, arg(metavar="N")] = 20,
-    checkpoint: Annotated[str, arg(metavar="NAME")] = "best",
-    seed: Annotated[int, arg(metavar="N")] = 0,
-    agent: Annotated[int, arg(metavar="N")] = 0,
-    record: Annotated[Path | None, arg(metavar="FILE")] = None,
+    run: Path,
+    /,
+    *,
+    episodes: int = 20,
+    checkpoint: str = "best",
+    seed: int = 0,
+    agent: int = 0,
+    record: Path | None = None,
 ) -> int:
     """Evaluate a trained policy without exploration, and record it on demand.
 
@@ -184,11 +180,7 @@ def play(
     return commands.play(run, episodes, checkpoint, seed, agent, record)
 
 
-@app.command
-def plot(
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]")],
-    output: Annotated[Path | None, arg(metavar="FILE")] = None,
-) -> int:
+def plot(*runs: Path, output: Path | None = None) -> int:
     """Draw runs beside each other; those that differ only by seed become one curve with a band.
 
     Args:
@@ -200,16 +192,17 @@ def plot(
     return commands.plot(runs, output)
 
 
-@app.command
 def sample(
-    run: Annotated[Positional[Path], arg(metavar="RUN")],
-    prompt: Annotated[str, arg(metavar="TEXT")] = "",
-    tokens: Annotated[int, arg(metavar="N")] = 200,
-    temperature: Annotated[float, arg(metavar="X")] = 0.8,
-    top_k: Annotated[int | None, arg(metavar="N")] = None,
-    repetition_penalty: Annotated[float, arg(metavar="X")] = 1.0,
-    seed: Annotated[int, arg(metavar="N")] = 0,
-    checkpoint: Annotated[str, arg(metavar="NAME")] = "best",
+    run: Path,
+    /,
+    *,
+    prompt: str = "",
+    tokens: int = 200,
+    temperature: float = 0.8,
+    top_k: int | None = None,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    checkpoint: str = "best",
 ) -> int:
     """Write text with a trained language model: `loopless sample RUN --prompt "def "`.
 
@@ -230,12 +223,8 @@ def sample(
     return commands.sample(run, prompt, checkpoint, manner)
 
 
-@app.command
 def export(
-    run: Annotated[Positional[Path], arg(metavar="RUN")],
-    output: Annotated[Path | None, arg(metavar="FILE")] = None,
-    checkpoint: Annotated[str, arg(metavar="NAME")] = "best",
-    agent: Annotated[int, arg(metavar="N")] = 0,
+    run: Path, /, *, output: Path | None = None, checkpoint: str = "best", agent: int = 0
 ) -> int:
     """Write a policy as one safetensors file, with a JSON card that says how to use it from NumPy.
 
@@ -250,12 +239,11 @@ def export(
     return commands.export(run, output, checkpoint, agent)
 
 
-@app.command
 def report(
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="[RUN ...]")] = (),
-    bench: Annotated[tuple[Path, ...], arg(metavar="PATH ...")] = (),
-    verify: Annotated[tuple[Path, ...], arg(metavar="FILE ...")] = (),
-    out: Annotated[Path, arg(metavar="FILE")] = Path("report.html"),
+    *runs: Path,
+    bench: tuple[Path, ...] = (),
+    verify: tuple[Path, ...] = (),
+    out: Path = Path("report.html"),
 ) -> int:
     """Write one page of runs and benchmarks that opens anywhere and loads nothing.
 
@@ -272,11 +260,7 @@ def report(
     return command.report(runs, bench, out, verify)
 
 
-@app.command
-def demo(
-    parts: Annotated[Positional[tuple[str, ...]], arg(metavar="[PART ...]")] = (),
-    folder: Annotated[Path | None, arg(metavar="DIR")] = None,
-) -> int:
+def demo(*parts: str, folder: Path | None = None) -> int:
     """See everything once, small: under five minutes on two cores, and a page at the end.
 
     Each part runs as a command of its own; exit code 1 means that one failed, and which is said.
@@ -290,25 +274,46 @@ def demo(
     return demo.demo(parts, folder)
 
 
+COMMANDS = {
+    function.__name__: function
+    for function in (train, resume, play, sample, plot, export, verify, bench, report, demo)
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return its exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if arguments in (["--version"], ["-V"]):
-            from loopless import __version__
-
-            print(f"loopless {__version__}")
-            return 0
-        if arguments[:1] == ["train"] and arguments[1:] and not arguments[1].startswith("-"):
-            from loopless.train import commands
-
-            return commands.train(arguments[1:])  # whose flags are the trainer's own
-        return app.cli(prog="loopless", description=DESCRIPTION, args=arguments) or 0
+        return _run(words)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `loopless … | head`: the reader has left, and nothing is to be said
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _run(words: Sequence[str]) -> int:
+    name = words[0] if words else ""
+    if name in ("--version", "-V"):
+        from loopless import __version__
+
+        print(f"loopless {__version__}")
+        return 0
+    if name in ("--help", "-h"):
+        _show_help()
+        return 0
+    if name not in COMMANDS:
+        problem = f"there is no command {name!r}." if name else "name a command."
+        hint = did_you_mean(name, COMMANDS, repr, or_list=True)
+        print(f"loopless: {problem}{hint}", file=sys.stderr)
+        return 2
+    return flags.run(COMMANDS[name], words[1:], f"loopless {name}")
+
+
+def _show_help() -> None:
+    print("usage: loopless COMMAND ...", "", DESCRIPTION, sep="\n")
+    for name, function in COMMANDS.items():
+        print(f"  {name:<10}{(function.__doc__ or '').splitlines()[0]}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from loopless.runs.checkpoint import BackgroundSaver
 from loopless.runs.checkpoint import Checkpoints
-from loopless.runs.config.resolve import resolve
+from loopless.runs.config import resolve
 from loopless.runs.failures import Failure, Interrupted
 from loopless.runs.folder import RunFolder
 from loopless.runs.metrics import MetricsLog

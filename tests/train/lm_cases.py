@@ -64,7 +64,7 @@ def train(root: Path, config, name: str, dies_after: int | None = None) -> Path:
 def resume(path: Path, **changes) -> Path:
     with RunFolder.open(path, lock=True) as run:
         config = replace(run.config(registry.config_class(run.trainer)), **changes)
-        trainer = registry.reopened(run.trainer, config, path)
+        trainer = registry.reopen(run.trainer, config, path)
         found = Checkpoints(path).load(template=trainer.arrays())
         go(trainer, run, config, found, None)
     return path

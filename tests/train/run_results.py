@@ -1,9 +1,11 @@
 """Whole runs in this process, and what is left of them on the disk."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 from dqn_cases import quick_programs
 
 from loopless import cli
@@ -102,3 +104,17 @@ def command(*words) -> int:
             return cli.main([str(word) for word in words])
         except SystemExit as end:
             return end.code
+
+
+def calls_of_programs(folder: Path, work) -> int:
+    """How many compiled programs `work` has the device execute, by JAX's own trace."""
+    with jax.profiler.trace(str(folder)):
+        work()
+    (file,) = folder.rglob("*.xplane.pb")
+    names = Counter(
+        event.name
+        for plane in jax.profiler.ProfileData.from_file(str(file)).planes
+        for line in plane.lines
+        for event in line.events
+    )
+    return names["CommonPjRtLoadedExecutable::ExecuteHelperOnSingleDevice"]

@@ -5,22 +5,18 @@ from `verify`, `claims` from benchmarks/results, `results` from the page beside 
 `loopless`. Tests: `tests/test_docs_site.py`.
 """
 
-import ast
 import inspect
 import re
-import textwrap
-from dataclasses import fields, is_dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from loopless.bench.result import Measurement, load
+from loopless.runs.config.flags import Flag, of_class, of_function
 from pages import cell
 from pages import markdown_row as line
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-_NO_COMMAND = {"main"}
 
 
 def metrics() -> str:
@@ -77,38 +73,28 @@ def commands() -> str:
 
 
 def subcommands() -> dict[str, Any]:
-    """The functions of the command line by name, in the order of its text."""
+    """Return the functions of the command line by name."""
     from loopless import cli
 
-    return {
-        name: x
-        for name, x in vars(cli).items()
-        if inspect.isfunction(x) and x.__module__ == cli.__name__ and name not in _NO_COMMAND
-        if not name.startswith("_")
-    }
+    return cli.COMMANDS
 
 
 def _command(name: str, function: Any) -> str:
-    words, _, arguments = (inspect.getdoc(function) or "").partition("\nArgs:\n")
-    explained = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE))
-    hints = get_type_hints(function, include_extras=True)
-    rows = []
-    for key, parameter in inspect.signature(function).parameters.items():
-        text = explained.get(key) or _note(hints[key], "help")
-        if not text:
-            raise ValueError(f"docs: nothing explains {key} of `loopless {name}`.")
-        rows.append(
-            line([_spelled(parameter, hints[key]), _words(text), _default(parameter.default)])
-        )
-    head = [line(["argument", "what it is", "default"]), line(["---"] * 3)]
-    table = "\n".join(head + rows) if rows else ""
-    return "\n\n".join([f"## loopless {name} {{ #{name} }}", words.strip(), table])
+    words = (inspect.getdoc(function) or "").partition("\nArgs:\n")[0]
+    return "\n\n".join(
+        [
+            f"## loopless {name} {{ #{name} }}",
+            words.strip(),
+            _table("argument", of_function(function)),
+        ]
+    )
 
 
-def _note(hint: Any, name: str) -> str:
-    """What `arg(name=…, help=…)` says within an annotation."""
-    texts = [getattr(note, name, None) for note in getattr(hint, "__metadata__", ())]
-    return next(filter(None, texts), "")
+def _table(head: str, flags: list[Flag]) -> str:
+    rows = [
+        line([f"`{flag.spelling}`", _words(flag.text), _default(flag.default)]) for flag in flags
+    ]
+    return "\n".join([line([head, "what it is", "default"]), line(["---"] * 3), *rows])
 
 
 def _words(text: str) -> str:
@@ -130,16 +116,6 @@ def mutants() -> str:
     return "\n".join([line(["of", "mistake"]), line(["---"] * 2), *rows])
 
 
-def _spelled(parameter: inspect.Parameter, hint: Any) -> str:
-    if "Positional" in str(parameter.annotation):
-        return f"`{_note(hint, 'metavar') or parameter.name.upper()}`"
-    return _flag(_note(hint, "name") or parameter.name)
-
-
-def _flag(name: str) -> str:
-    return f"`--{name.replace('_', '-')}`"
-
-
 def _default(value: Any) -> str:
     if value is inspect.Parameter.empty or value is None or value in ((), ""):
         return "–"
@@ -152,35 +128,4 @@ def flags(trainer: str) -> str:
     """Every flag of a trainer with its default and the config's own words."""
     from loopless.train.registry import config_class
 
-    cls = config_class(trainer)
-    head = [line(["flag", "what it is", "default"]), line(["---"] * 3)]
-    return "\n".join(head + _flags(cls, cls(), ""))
-
-
-def _flags(cls: type, defaults: Any, prefix: str) -> list[str]:
-    words, hints = _field_words(cls), get_type_hints(cls)
-    rows: list[str] = []
-    for field in fields(cls):  # pyright: ignore[reportArgumentType]
-        value = getattr(defaults, field.name)
-        if is_dataclass(hints[field.name]):
-            rows += _flags(hints[field.name], value, f"{prefix}{field.name}.")
-            continue
-        name = _flag(prefix + field.name)
-        rows.append(line([name, _plain(words.get(field.name, "")), _default(value)]))
-    return rows
-
-
-def _field_words(cls: type) -> dict[str, str]:
-    """The string under each field of a dataclass, its bases' included."""
-    words: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        if not is_dataclass(base):
-            continue
-        tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
-        for before, after in pairwise(tree.body[0].body):  # pyright: ignore[reportAttributeAccessIssue]
-            match before, after:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
-                    value=ast.Constant(value=text)
-                ):
-                    words[name] = " ".join(str(text).split())
-    return words
+    return _table("flag", of_class(config_class(trainer)))

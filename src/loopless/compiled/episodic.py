@@ -103,7 +103,7 @@ def search(sums, targets, out):
         half = count >> one
         for g in range(np.uint64(out.size)):
             low = np.uint64(out[g])
-            # By the sign bit: LLVM would make a branch of a comparison, wrong every other time
+            # By the sign bit: of a comparison LLVM makes a branch, which mispredicts half the time
             below_target = np.float64(sums[low + half - one] - targets[g]).view(np.int64) >> 63
             out[g] = low + (half & np.uint64(below_target))
         count -= half
@@ -192,7 +192,7 @@ def sample(
     """Draw `count` starts, and gaps unless there are to be none, and gather the small fields.
 
     `table` [3, rows + 1] says where each row begins and ends and how many starts come before
-    it. Starts lie, in this order, in the ring `pairs` [size, (flat index, horizon)].
+    it. Starts stand, in this order, in the ring `pairs` [size, (flat index, horizon)].
     `row_sums` [rows] are cumulative weights, `aliases` [size, 2] what `tree.balance` makes;
     either is empty if not used. `block` begins with the starts, the successors and the gaps.
     The generator moves on by three numbers an item, whatever is drawn.

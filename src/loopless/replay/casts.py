@@ -30,7 +30,7 @@ def convert_all(
 ) -> dict[str, Any]:
     """Return `values` as arrays [*leading, *shape] of `library`, or raise one error.
 
-    `problems` are what the caller found wrong before; the error lists them too.
+    The error also lists the `problems` that the caller has noticed before.
     """
     arrays: dict[str, Any] = {}
     listed: list[str | Exception] = [*problems]

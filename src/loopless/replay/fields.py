@@ -60,7 +60,7 @@ def parse_field(pair, library) -> Field:
     return Field(shape, name)
 
 
-def declare(fields: Mapping[str, Field]) -> dict[str, Any]:
+def declaration(fields: Mapping[str, Field]) -> dict[str, Any]:
     """Return `fields` as a caller would declare them, the inverse of `parse_fields`."""
     return unflatten({name: (field.shape, field.dtype) for name, field in fields.items()})
 

@@ -162,9 +162,9 @@ def plan_draws(
     """Lay out the results of draws of shape `leading` from `rows`, a `PackedRows`.
 
     The block begins with `index_arrays` arrays of int64, of which `indices` names those that are
-    results. Then come `extra` results of a buffer's own, and the fields to `read`: the name of
-    each as stored, and the number of the array of indices that says where. What is `computed`
-    gets a place, and is filled by the buffer.
+    results. Then come `extra` results that the buffer computes, and the fields to `read`: the name
+    of each as stored, and the number of the array of indices that says where. A field that is
+    `computed` gets a place, and is filled by the buffer.
     """
     count, table, large = math.prod(leading), [], {}
     places: dict[str, tuple] = {

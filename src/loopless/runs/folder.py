@@ -27,7 +27,7 @@ from typing import Any
 
 from loopless.files import atomic
 from loopless.refusals import did_you_mean
-from loopless.runs.config import resolve as configs
+from loopless.runs import config as configs
 from loopless.runs.failures import BadConfig, BadRun, RunInUse, WriteFailed, writing
 
 PACKAGES = ("loopless", "numpy", "jax", "jaxlib", "equinox", "optax", "gymnasium")

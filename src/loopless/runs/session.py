@@ -14,8 +14,8 @@ import numpy as np
 
 from loopless.envs import EnvError
 from loopless.process import resident_bytes
+from loopless.runs import config as configs
 from loopless.runs.checkpoint import BackgroundSaver, Checkpoint, Checkpoints
-from loopless.runs.config import resolve as configs
 from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, writing
 from loopless.runs.folder import RunFolder
 from loopless.runs.metrics import MetricsLog

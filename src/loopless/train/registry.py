@@ -1,7 +1,7 @@
-"""The trainers by name. Naming one imports nothing; using it imports that one alone.
+"""The trainers by name. Naming one imports nothing; using it imports that trainer alone.
 
-A trainer's config class says what it can be told, and `make` gives what `runs.session` trains.
-Imports the standard library. Tests: `tests/train/test_commands.py`.
+To add a trainer, write a package like `train/dqn/` and enter it here: the module and name of its
+config class, and the module with the functions that `trainer` lists.
 """
 
 from importlib import import_module
@@ -15,17 +15,13 @@ TRAINERS = {
     "dqn": ("loopless.train.dqn.config", "DQN", "loopless.train.dqn"),
     "ppo": ("loopless.train.ppo.config", "PPO", "loopless.train.ppo"),
     "allo": ("loopless.train.allo.config", "ALLO", "loopless.train.allo.run"),
-    "avatarl": (
-        "loopless.train.avatarl.config",
-        "AvataRL",
-        "loopless.train.avatarl.run",
-    ),
+    "avatarl": ("loopless.train.avatarl.config", "AvataRL", "loopless.train.avatarl.run"),
     "lm": ("loopless.train.lm.config", "LM", "loopless.train.lm.run"),
 }
 
 
 def config_class(name: str) -> type:
-    """The config of a trainer; BadConfig if there is none of that name."""
+    """Return the config class of a trainer; raise BadConfig if there is none of that name."""
     if name not in TRAINERS:
         hint = did_you_mean(name, TRAINERS, or_list=True)
         raise BadConfig([f"no trainer is called {name!r}.{hint}"])
@@ -34,14 +30,18 @@ def config_class(name: str) -> type:
 
 
 def trainer(name: str) -> Any:
-    """The module of a trainer: `make(config)`, `player(config, weights)`, `policy(config, …)`.
+    """Return the module of a trainer, which has these functions:
 
-    Those that keep more than checkpoints in the folder of a run have `reopen(config, folder)`, too.
+    make(config)                 the run that `runs.session` trains
+    export(config, weights)      arrays and a card for `loopless export`
+    player(config, weights)      a player for `loopless play`, if there is anything to play
+    reopen(config, folder)       an old run, if it keeps more than checkpoints in its folder
+    before(config, train, resume)    the config after another run that is needed first, if any
     """
     return import_module(TRAINERS[name][2])
 
 
-def reopened(name: str, config: Any, folder: Path) -> Any:
-    """The run in a folder, as far as its config and what it keeps there tell."""
+def reopen(name: str, config: Any, folder: Path) -> Any:
+    """Return the run that is in `folder`, before its checkpoint is restored."""
     module = trainer(name)
     return module.reopen(config, folder) if hasattr(module, "reopen") else module.make(config)

@@ -11,6 +11,8 @@ from loopless.compiled.random import bits
 from loopless.replay import EpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from loopless.replay.device import EpisodicBuffer, PrioritizedBuffer, RingBuffer
 
+pytestmark = pytest.mark.slow  # XLA compiles a program for nearly every test
+
 SIZES = [(50, 20), (50, 130)]  # capacity, rows added
 
 

@@ -19,6 +19,8 @@ from loopless.replay.device import EpisodicBuffer
 from loopless.replay.device.episodes import draw_gaps, horizons
 from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 
+pytestmark = pytest.mark.slow  # XLA compiles a program for nearly every test
+
 KEY = jax.random.key(0)
 DRAWS = 100_000
 LENGTH = 9  # of the padded rows of most tests

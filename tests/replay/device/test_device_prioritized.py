@@ -32,6 +32,8 @@ from loopless.replay.device import (
 )
 from loopless.replay.device.prioritized import importance_weights as device_weights
 
+pytestmark = pytest.mark.slow  # XLA compiles a program for nearly every test
+
 KEY = jax.random.key(0)
 FIELDS = {"obs": ((3,), np.float32), "number": ((), np.int32)}
 FLOATS = ["float32", "float64"]

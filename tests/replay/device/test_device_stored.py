@@ -11,6 +11,8 @@ from support.device_buffers import CARTPOLE, cartpole, sample
 
 from loopless.replay.device import EpisodicBuffer, PrioritizedBuffer, RingBuffer, Stored
 
+pytestmark = pytest.mark.slow  # XLA compiles a program for nearly every test
+
 KEY = jax.random.key(0)
 
 

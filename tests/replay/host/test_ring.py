@@ -596,6 +596,7 @@ def test_broken_copies_are_caught(broken):
         run(broken)
 
 
+@pytest.mark.slow
 def test_declaring_and_adding_does_not_import_numba():
     code = (
         "import sys; from loopless.replay.host.ring import ReplayBuffer; "

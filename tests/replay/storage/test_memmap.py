@@ -205,6 +205,7 @@ KILLED = """
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_nothing_that_it_flushed(tmp_path):
     path = tmp_path / "b"
     program = [sys.executable, "-c", textwrap.dedent(KILLED), str(path)]
@@ -223,6 +224,7 @@ def try_to_open(path, answer):
         answer.put("opened")
 
 
+@pytest.mark.slow
 def test_two_processes_cannot_write_one_buffer(tmp_path):
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
@@ -267,6 +269,7 @@ FORKED = """
 """
 
 
+@pytest.mark.slow
 def test_a_fork_can_neither_write_nor_keep_the_lock(tmp_path):
     program = [sys.executable, "-c", textwrap.dedent(FORKED), str(tmp_path / "b")]
     done = subprocess.run(program, check=True, timeout=120, capture_output=True, text=True)

@@ -12,7 +12,7 @@ import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopless.runs.config.resolve import differences, from_toml, resolve, to_toml
+from loopless.runs.config import differences, from_toml, resolve, to_toml
 from loopless.runs.failures import USAGE, BadConfig
 
 
@@ -188,9 +188,9 @@ def test_an_unknown_key_has_its_line_and_the_nearest_name(file):
         ("replay = 3", '"replay" in dqn.toml, line 1 is 3; it is a table, [replay].'),
         ("[learning_rate]\nx = 1", "is a table; it takes a number."),
         ("[[replay]]\ncapacity = 1", "it is a table, [replay]."),
-        ("a = [", "dqn.toml is no TOML: "),
+        ("a = [", "dqn.toml is not TOML: "),
         ("a = 1\nb = x\n", "(at line 2, column 5)."),
-        ("a = " + "[" * 9999, "dqn.toml is no TOML"),
+        ("a = " + "[" * 9999, "dqn.toml is not TOML"),
         ("a" * 2_000_000, "cannot read dqn.toml: it is larger than 1,048,576 bytes."),
     ],
 )
@@ -205,7 +205,7 @@ def test_what_is_wrong_in_a_file_is_said(file, text, message):
     [
         ("none.toml", "there is no file none.toml."),
         (".", "cannot read .: it is no plain file."),
-        ("bytes.toml", "bytes.toml is no text in UTF-8."),
+        ("bytes.toml", "bytes.toml is not text in UTF-8."),
     ],
 )
 def test_a_file_that_cannot_be_read_is_said(tmp_path, monkeypatch, name, message):
@@ -309,7 +309,7 @@ def test_differences_name_old_and_new():
 
 CHILD = """
 import sys
-from loopless.runs.config.resolve import resolve
+from loopless.runs.config import resolve
 from dataclasses import dataclass
 @dataclass(frozen=True)
 class Settings:
@@ -323,15 +323,15 @@ finally:
 """
 
 
-@pytest.mark.parametrize(("arguments", "loaded"), [(["--help"], "['tyro']"), ([], "[]")])
-def test_reading_a_config_loads_no_array_library(tmp_path, arguments, loaded):
+@pytest.mark.parametrize("arguments", [["--help"], []])
+def test_reading_a_config_loads_no_array_library(tmp_path, arguments):
     script = tmp_path / "child.py"
     script.write_text(CHILD)
     done = subprocess.run(
         [sys.executable, script, *arguments], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == loaded
+    assert done.stdout.splitlines()[-1] == "[]"
     if arguments:
         for word in ("loopless train test", "What it does.", "--config", "--learning-rate"):
             assert word in done.stdout

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loopless.runs.config.resolve import resolve
+from loopless.runs.config import resolve
 from loopless.train.avatarl.config import AvataRL
 from loopless.train.lm.config import LM
 from suites.avatarl_learning import tasks

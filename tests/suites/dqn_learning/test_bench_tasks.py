@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopless.runs.config.resolve import resolve
+from loopless.runs.config import resolve
 from loopless.train.dqn.config import DQN
 from suites.dqn_learning.tasks import (
     MODES,

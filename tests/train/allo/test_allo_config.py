@@ -9,7 +9,7 @@ import pytest
 from allo_cases import ROOM, tiny
 from run_results import command
 
-from loopless.runs.config import resolve as configs
+from loopless.runs import config as configs
 from loopless.runs.failures import BadConfig
 from loopless.train.allo.algorithm import network_of
 from loopless.train.allo.config import ALLO, LEAST

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import pytest
 from lm_cases import lm, make, resume, train, write_text
-from run_results import checkpoint_files, events, rows
-from test_dqn_program import calls_of_programs
+from run_results import calls_of_programs, checkpoint_files, events, rows
 
 from loopless.reference.text import window_starts
 from loopless.runs.progress.clock import Clock

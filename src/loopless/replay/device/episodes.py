@@ -1,7 +1,7 @@
 """Rows of unequal length on the device: segment ends, storage with an index of starts, gaps.
 
-The arena of the host's buffer, in a graph: rows lie side by side in flat arrays, and the oldest go
-until a new one fits. A row never wraps around the end of the arrays: if the rest there is too
+The arena of the host's buffer, in a graph: rows stand side by side in flat arrays, and the oldest
+go until a new one fits. A row never wraps around the end of the arrays: if the rest there is too
 short, it stays unused for that lap. The starts of all rows stand in a ring of their own, row after
 row, so that those of any one row, and those of all, are neighbors. Host twins:
 `host.episodic.episodes` (horizons), `host.episodic.arena` (storage), `compiled.episodic` (gaps).
@@ -66,7 +66,7 @@ def append(
     rest = jnp.uint32(capacity) - end
     begin = jnp.where(rest < size, jnp.uint32(0), end)
     taken = size + jnp.where(rest < size, rest, jnp.uint32(0))
-    # Rows are in the way from the oldest on: the arena is a circle that begins behind the newest
+    # Rows are in the way from the oldest on: the arena is a circle that begins after the newest
     number = lax.iota(jnp.uint32, max_rows)
     beyond_end = wrap(table_lines(state, number)[:, 0] + jnp.uint32(capacity) - end, capacity)
     in_the_way = (number < state.rows.astype(jnp.uint32)) & (beyond_end < taken)

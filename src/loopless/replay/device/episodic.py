@@ -14,7 +14,6 @@ import numpy as np
 from jax import lax
 
 from loopless.refusals import check_choice, check_count, refuse
-from loopless.replay import fields as declarations
 from loopless.replay.device.episodes import EpisodicState, append, draw_gaps, empty, table_lines
 from loopless.replay.device.layout import (
     JAX,
@@ -27,7 +26,7 @@ from loopless.replay.device.layout import (
 )
 from loopless.replay.device.ring import MOST
 from loopless.replay.device.words import below, check_words, random_words, wrap
-from loopless.replay.fields import Field, top_name, unflatten
+from loopless.replay.fields import Field, declaration, top_name, unflatten
 from loopless.replay.host.episodic.buffer import LAWS, RESERVED, EpisodicReplayBuffer
 from loopless.replay.host.episodic.episodes import CONVENTIONS
 from loopless.replay.sampling import check_counts
@@ -120,7 +119,7 @@ class EpisodicBuffer:
         problems = ["rows or steps have weights, which device buffers do not know"] * arena.weighted
         refuse("EpisodicBuffer.from_host", problems)
         room = max(max_rows, queue.rows) if max_rows else 0
-        fields = declarations.declare(arena.fields)
+        fields = declaration(arena.fields)
         buffer = cls(host.capacity, fields, host.terminals, host.law, room)
         buffer._check_fits()
         table = np.zeros((buffer.max_rows, 4), np.int32)

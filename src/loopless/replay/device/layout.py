@@ -1,4 +1,4 @@
-"""How transitions lie in a device's memory: which arrays, what may be written, how rows are read.
+"""How transitions are laid out in a device's memory, what may be written, how they are read.
 
 The small fields of a transition stand side by side as 32-bit words of one packed row, so that
 writing is one scatter and drawing one gather; a field of 256 bytes and more, or of many numbers
@@ -220,7 +220,7 @@ def _check_value(
     if value.shape != wanted:
         problems.append(ValueError(f"{name} has shape {value.shape}, expected {wanted}"))
     if type(original) in (bool, int, float) or getattr(value, "weak_type", False):
-        loses = _kind(source) > _kind(dtype)  # it has a kind, but no dtype of its own
+        loses = _kind(source) > _kind(dtype)  # a bare number has a kind, but no dtype
     else:
         rounds = source.kind in "iu" and source.itemsize == 8 and dtype.kind in "fc"
         loses = rounds or not np.can_cast(source, dtype)

@@ -35,7 +35,7 @@ class PrioritizedState(NamedTuple):
 
     ring: RingState
     tree: jax.Array  # [2·leaves]
-    peak: jax.Array  # the largest priority given so far
+    peak: jax.Array  # the largest priority so far
 
     @property
     def size(self) -> jax.Array:
@@ -52,7 +52,7 @@ class PrioritizedBuffer(Ring):
         batch = buffer.sample(state, key, 256, beta=0.4)             # adds "weights", "indices"
         state = buffer.update_priorities(state, batch["indices"], abs(td_errors) + 1e-6)
 
-    New transitions have the largest priority given so far, 1 at first. One of priority 0 is never
+    New transitions get the largest priority so far, 1 at first. One of priority 0 is never
     drawn, whatever α is. Other options are those of `RingBuffer`. Sums are of `dtype`: float64
     in x64, where draws are the host's for the same words, and float32 without.
     """

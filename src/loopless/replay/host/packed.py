@@ -1,4 +1,4 @@
-"""How the transitions of a host buffer lie in memory: packed, and next observations only once.
+"""How transitions are laid out in a host's memory: packed, and next observations only once.
 
 `PackedRows`: the small fields of a transition stand side by side in one packed row of bytes, so
 that drawing it touches one or two cache lines, and each field is a strided view of all rows; a
@@ -135,10 +135,10 @@ class PackedRows:
 
 
 def pair_fields(name: str, fields: Mapping[str, Field]) -> tuple[dict[str, str], list[str]]:
-    """Return which field's next value each field "next_…" is, and what is wrong with the pairs."""
+    """Return for each field "next_…" the field whose next value it is, and what is wrong."""
     pairs = {f"next_{path}": path for path, _ in fields.items() if top_name(path) == name}
     following = {path: f for path, f in fields.items() if top_name(path) == f"next_{name}"}
-    if pairs and following == {path: fields[own] for path, own in pairs.items()}:
+    if pairs and following == {path: fields[current] for path, current in pairs.items()}:
         return pairs, []
     return pairs, [
         f"single_copy={name!r} needs the fields {name} and next_{name}, of equal shapes and dtypes"
@@ -196,8 +196,9 @@ class Successors:
         """
         kernel, same = kernels().successors, np.ones(count, np.bool_)
         nexts = {name: self._bytes(arrays[name], name, count) for name, _ in self.pairs.items()}
-        for name, own in self.pairs.items():
-            width, observations = self.rows.widths[name], self._bytes(arrays[own], own, count)
+        for name, current in self.pairs.items():
+            width = self.rows.widths[name]
+            observations = self._bytes(arrays[current], current, count)
             args = (self.place, first, older, self.envs, nexts[name], observations)
             kernel.compare(same, self.aside[name], width, *args)
         needed = kernel.unfollowed(same, self.envs)
@@ -236,10 +237,10 @@ class Successors:
 
     def gather(self, arrays: Mapping[str, np.ndarray], indices: np.ndarray) -> None:
         """Copy the next observations of the transitions at `indices` into `arrays`."""
-        for name, own in self.pairs.items():
+        for name, current in self.pairs.items():
             width, flat = self.rows.widths[name], arrays[name].reshape(-1).view(np.uint8)
             args = (flat, self.aside[name], width, self.place, self.envs)
-            kernels().successors.gather(*args, *self.rows.source(own), indices)
+            kernels().successors.gather(*args, *self.rows.source(current), indices)
 
 
 def _is_vector(array, size: int, dtype) -> bool:

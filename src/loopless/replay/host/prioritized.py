@@ -38,7 +38,7 @@ class PrioritizedReplayBuffer(Ring, Persistent):
         batch = buffer.sample(256, beta=0.4)                         # adds "weights", "indices"
         buffer.update_priorities(batch["indices"], abs(td_errors) + 1e-6)
 
-    New transitions get the largest priority given so far, 1 at first. One of priority 0 is never
+    New transitions get the largest priority so far, 1 at first. One of priority 0 is never
     drawn, whatever α is. Options beside alpha are those of `ReplayBuffer`.
     """
 

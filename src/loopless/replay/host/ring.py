@@ -1,6 +1,6 @@
 """A ring of transitions on the host: `ReplayBuffer`, and what it shares with `prioritized`.
 
-Transitions stand in the order in which they came, around a ring; how they lie in memory is in
+Transitions stand in the order in which they came, around a ring; their layout in memory is in
 `packed`, what a draw returns in `replay.sampling`, and the kernels that draw and walk along n-step
 windows in `compiled.ring`. Loop twin: `reference.replay`. Device twin: `device.ring`.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from loopless.refusals import check_count, check_names, refuse
 from loopless.replay.casts import NUMPY, convert_all, leading_shape
-from loopless.replay.fields import Field, declare, flatten, parse_fields, top_name, unflatten
+from loopless.replay.fields import Field, declaration, flatten, parse_fields, top_name, unflatten
 from loopless.replay.host.packed import PackedRows, Successors, pair_fields
 from loopless.replay.sampling import (
     LAST,
@@ -60,8 +60,9 @@ class Ring:
             problems.append("fields is empty")
         if not problems:
             problems += check_windows(parsed, n_step, gamma)
-            pairs, wrong = pair_fields(single_copy, parsed) if single_copy else (pairs, [])
-            problems += wrong
+            if single_copy:
+                pairs, of_pairs = pair_fields(single_copy, parsed)
+                problems += of_pairs
             if not envs <= capacity <= MOST:
                 problems.append(
                     f"capacity must be from envs={envs} to {MOST:,}; received {capacity:,}"
@@ -199,8 +200,8 @@ class Ring:
         """Return copies of all that `restore` needs to go on from here: arrays and ints."""
         data = {name: view[: self._size].copy() for name, view in self._rows.views.items()}
         if self._successors:
-            for name, own in self._successors.pairs.items():
-                data[name] = np.empty_like(data[own])
+            for name, current in self._successors.pairs.items():
+                data[name] = np.empty_like(data[current])
             self._successors.gather(data, np.arange(self._size))
         return {f"data/{name}": array for name, array in data.items()} | self._numbers()
 
@@ -241,7 +242,7 @@ class Ring:
     def _settings(self) -> dict[str, Any]:
         return {
             "capacity": self.capacity,
-            "fields": declare(self._fields),
+            "fields": declaration(self._fields),
             "n_step": self._n_step,
             "gamma": None if self._gamma is None else float(self._gamma),
             "envs": self._envs,

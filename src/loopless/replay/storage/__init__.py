@@ -1,1 +1,1 @@
-"""Where a buffer's data lie: in memory, in mapped files with a journal, or in one saved file."""
+"""Where a buffer's data are: in memory, in mapped files with a journal, or in one saved file."""

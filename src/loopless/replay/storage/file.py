@@ -2,8 +2,9 @@
 
 A state is a flat dict without pickles: sizes and counters are ints, small arrays are NumPy's, and
 the data of field "a/b" stand under "data/a/b". A saved state is read back as a whole before
-anything changes, so that a wrong one changes nothing. One file, because one file can be replaced
-at once: whoever reads finds the old buffer or the new one. `memmap` flushes to the same format.
+anything changes, so that a bad one changes nothing. It is one file because one file can be
+replaced at once: whoever reads finds the old buffer or the new one. `memmap` flushes to the same
+format.
 """
 
 import hashlib
@@ -198,8 +199,8 @@ def read_numbers(
                 problems.append(f"{name} is not an array {mine.shape} {mine.dtype}")
             elif most and name in most and not ((array >= 0) & (array <= most[name])).all():
                 problems.append(f"{name} are not from 0 to {most[name]}")
-        elif wrong := check_count(name, value, 0):
-            problems += wrong
+        elif not_a_count := check_count(name, value, 0):
+            problems += not_a_count
         elif name in same and value != mine:
             problems.append(f"the state has {value} {name}, the buffer {mine}")
         else:

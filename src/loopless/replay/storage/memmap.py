@@ -5,7 +5,7 @@
     journal                what was overwritten since (`journal`)
     lock                   held by the one process that writes
 
-It needs a Unix, so it is imported only for buffers that lie in files.
+It needs a Unix, so it is imported only for buffers that are in files.
 """
 
 import errno
@@ -59,7 +59,7 @@ class MemMap:
         if set(os.listdir(self.folder)) - {LOCK}:
             raise FileExistsError(
                 f"{self.where}: {self.folder} is not empty. Reopen a buffer there with "
-                f"{self.where}.open, or give another path."
+                f"{self.where}.open, or pass another path."
             )
 
     def free_bytes(self) -> int | None:

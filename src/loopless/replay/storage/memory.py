@@ -1,7 +1,7 @@
-"""Where the transitions of a host buffer lie: in memory (here), or in files (`memmap`).
+"""Where the data of a host buffer are: in memory (here), or in mapped files (`memmap`).
 
 A buffer asks a storage for its arrays once, announces which rows it is about to overwrite, and,
-if it lies in files, says what state a flush makes permanent. Before anything is allocated,
+if it is in files, says what state a flush makes permanent. Before anything is allocated,
 `check_bytes_fit` compares the bytes with what is free.
 """
 
@@ -36,7 +36,7 @@ class Memory:
         return block[first : first + rows * width]
 
     def before_write(self, first: int, count: int) -> None:
-        """Be told that `count` rows from `first` on are about to be overwritten."""
+        """Do nothing before `count` rows from `first` on are overwritten; `MemMap` saves them."""
 
     def flush(self, kind: str, settings, state, used: int) -> None:
         raise RuntimeError(

@@ -1,1 +1,9 @@
-"""A run's config: from a TOML file and flags to a checked dataclass."""
+"""The settings of a run: a dataclass, read from a TOML file and from the command line.
+
+`schema` knows the types of settings, `flags` reads the command line, `toml` reads and writes files
+and puts both together.
+"""
+
+from loopless.runs.config.toml import complete, differences, from_toml, resolve, to_toml
+
+__all__ = ["complete", "differences", "from_toml", "resolve", "to_toml"]

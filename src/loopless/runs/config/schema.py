@@ -1,9 +1,9 @@
-"""A trainer's config class as a list of typed keys: what they are called, what values they take.
+"""The settings of a config class: their names, their types, and how values are read.
 
-A config is a frozen dataclass, nested if it likes, whose fields all have defaults and are of type
-int, float, bool, str, Path, Literal, tuple[X, ...], or X | None with None as default. Values come
-from TOML or as words from the command line; both are read here, so that both mean the same.
-Imports the standard library only. Tests: `tests/runs/test_config.py`.
+A config is a frozen dataclass, perhaps with others nested in it, whose fields all have defaults
+and are of type int, float, bool, str, Path, Literal, tuple[X, ...], or X | None with None as
+default. Values come from TOML or as words from the command line; both are read here, so that both
+mean the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 
 def keys_of(cls: type) -> dict[str, Any]:
-    """The type of every key by its dotted name, `replay.capacity`; TypeError for a class of no use.
+    """Return the type of every key by its dotted name, such as `replay.capacity`.
 
-    Tables, which are nested dataclasses, are left out: their keys stand for them.
+    Nested dataclasses are tables: their keys are listed, they themselves are not. A field of an
+    unknown type raises TypeError.
     """
     return dict(_keys(cls, cls(), ""))
 
@@ -38,7 +39,7 @@ def _keys(cls: type, defaults: Any, prefix: str) -> Iterable[tuple[str, Any]]:
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"replay.capacity": 1} as {"replay": {"capacity": 1}}."""
+    """Return {"replay.capacity": 1} as {"replay": {"capacity": 1}}."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
         *tables, last = name.split(".")
@@ -66,22 +67,24 @@ def _with(default: Any, value: Any) -> Any:
 
 
 def value_of(config: Any, name: str) -> Any:
-    """The value of a dotted name."""
+    """Return the value of a dotted name."""
     for part in name.split("."):
         config = getattr(config, part)
     return config
 
 
 def is_optional(hint: Any) -> bool:
+    """Return whether a type is X | None."""
     return get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
 
 
 def is_many(hint: Any) -> bool:
+    """Return whether a type is a tuple, which takes several words."""
     return get_origin(_present(hint)) is tuple
 
 
 def _present(hint: Any) -> Any:
-    """X of X | None."""
+    """Return X of X | None, and any other type as it is."""
     if not is_optional(hint):
         return hint
     inner = [kind for kind in get_args(hint) if kind is not NoneType]
@@ -89,7 +92,7 @@ def _present(hint: Any) -> Any:
 
 
 def describe(hint: Any) -> str:
-    """What a key of this type takes, in words."""
+    """Return in words what a key of this type takes."""
     hint, none = _present(hint), " or None" if is_optional(hint) else ""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
@@ -101,12 +104,21 @@ def describe(hint: Any) -> str:
     return _READERS[hint].words + none
 
 
-def from_toml(hint: Any, value: Any) -> Any:
-    """A value as TOML gave it, as its key has it; ValueError if it does not fit."""
+def placeholder(hint: Any) -> str:
+    """Return what stands for a value of this type in the help: INT, PATH, {adam,sgd}."""
     hint = _present(hint)
     if get_origin(hint) is Literal:
-        found = [o for o in get_args(hint) if o == value and type(o) is type(value)]
-        return _one(found)
+        return "{" + ",".join(map(str, get_args(hint))) + "}"
+    if get_origin(hint) is tuple:
+        return f"{placeholder(get_args(hint)[0])} ..."
+    return "TEXT" if hint is str else hint.__name__.upper()
+
+
+def from_toml(hint: Any, value: Any) -> Any:
+    """Convert a value that TOML gave to the type of its key; ValueError if it does not fit."""
+    hint = _present(hint)
+    if get_origin(hint) is Literal:
+        return _only([o for o in get_args(hint) if o == value and type(o) is type(value)])
     if get_origin(hint) is tuple:
         if not isinstance(value, list):
             raise ValueError
@@ -115,29 +127,29 @@ def from_toml(hint: Any, value: Any) -> Any:
 
 
 def from_words(hint: Any, words: list[str]) -> Any:
-    """Words of the command line as their key has them; ValueError if they do not fit."""
+    """Convert words of the command line to the type of their key; ValueError if they do not fit."""
     if is_optional(hint) and words == ["None"]:
         return None
     hint = _present(hint)
     if get_origin(hint) is tuple:
         return tuple(from_words(get_args(hint)[0], [word]) for word in words)
-    word = _one(words)
+    word = _only(words)
     if get_origin(hint) is Literal:
-        return _one([option for option in get_args(hint) if str(option) == word])
+        return _only([option for option in get_args(hint) if str(option) == word])
     return _READERS[hint].word(word)
 
 
 def to_toml(value: Any) -> Any:
-    """A value as TOML has it."""
+    """Convert a value to what TOML can hold."""
     if isinstance(value, tuple):
         return [to_toml(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
-def _one(found: list[Any]) -> Any:
-    if len(found) != 1:
+def _only(values: list[Any]) -> Any:
+    if len(values) != 1:
         raise ValueError
-    return found[0]
+    return values[0]
 
 
 def _quoted(option: Any) -> str:
@@ -148,7 +160,7 @@ def _integer(value: Any) -> int:
     # 1e6 is how people write a million.
     if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
         return int(value)
-    if type(value) is not int or not -(2**63) <= value < 2**63:  # what TOML promises to hold
+    if type(value) is not int or not -(2**63) <= value < 2**63:  # the range that TOML promises
         raise ValueError
     return value
 
@@ -182,7 +194,7 @@ def _text(value: Any) -> str:
 
 
 class _Reader(NamedTuple):
-    """How a plain type is read: what to call its values, and the function from TOML and word."""
+    """How a plain type is read: its values in words, and functions from TOML and from a word."""
 
     words: str
     value: Callable[[Any], Any]

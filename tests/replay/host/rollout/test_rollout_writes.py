@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import torch
 from support.rollouts import (
     STEP,
@@ -77,6 +78,7 @@ def test_casts_without_loss_are_made(library):
     assert buffer["terminated"].tolist() == [[False, True, False], [True, False, False]]
 
 
+@pytest.mark.slow
 def test_a_numpy_buffer_does_not_import_torch():
     code = (
         "import sys; from loopless.replay import RolloutBuffer as R; b = R(2, 1, {}); "

@@ -1,9 +1,9 @@
 """The memory of the episodic buffer: rows of steps in a circle, and the index of their starts.
 
-`RowQueue` knows where rows lie. The oldest go until a new one fits. A row never wraps around the
+`RowQueue` knows where rows are. The oldest go until a new one fits. A row never wraps around the
 end of the storage: if the rest there is too short, it stays unused for that lap. Positions count
-on from lap to lap, so that a row at position p lies at p mod capacity, and all that is in the way
-of a row that ends at p begins before p − capacity.
+on from lap to lap, so that a row at position p is stored at p mod capacity, and all that is in the
+way of a row that ends at p begins before p − capacity.
 
 `Arena` holds the steps. A ring beside them lists the starts with their horizons, row after row, in
 the order in which rows come and go, so that dropping a row is moving a number. If steps are
@@ -199,7 +199,7 @@ class Arena:
         self._changes += 1
 
     def check_weights(self, rows=None, steps=None) -> list[str]:
-        """Return what is wrong with new weights of rows, or of steps in order, given the others."""
+        """Return what is wrong with new weights of rows, or of steps, oldest row first."""
         queue = self.queue
         of_starts = queue.start_weights
         if steps is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from loopless.refusals import check_choice, check_count, refuse
 from loopless.replay.casts import NUMPY
-from loopless.replay.fields import declare, flatten, parse_fields, top_name, unflatten
+from loopless.replay.fields import declaration, flatten, parse_fields, top_name, unflatten
 from loopless.replay.host.episodic import state as saved
 from loopless.replay.host.episodic.arena import Arena
 from loopless.replay.host.episodic.draws import EpisodicDraws
@@ -85,10 +85,10 @@ class EpisodicReplayBuffer(Persistent):
         problems += check_choice("law", law, LAWS)
         if not problems and capacity >= 2**31:
             problems.append(f"capacity must be below 2³¹ steps; received {capacity:,}")
-        parsed, wrong = parse_fields(where, fields, NUMPY, RESERVED)
+        parsed, of_fields = parse_fields(where, fields, NUMPY, RESERVED)
         if not any(top_name(name) == "obs" for name in parsed):
-            wrong.append('fields has no "obs"')
-        refuse(where, problems, wrong)
+            of_fields.append('fields has no "obs"')
+        refuse(where, problems, of_fields)
         self.terminals, self.law = terminals, law
         self._storage = choose_storage(where, storage, path)
         self._arena = Arena(
@@ -295,7 +295,7 @@ class EpisodicReplayBuffer(Persistent):
 
     def _settings(self) -> dict[str, Any]:
         options = {"terminals": self.terminals, "law": self.law}
-        return {"capacity": self.capacity, "fields": declare(self._arena.fields), **options}
+        return {"capacity": self.capacity, "fields": declaration(self._arena.fields), **options}
 
     def _declared(self) -> dict[str, int]:
         """Return the options as numbers, which a state must share."""

@@ -221,10 +221,10 @@ def read_weights(where: str, weights, count: int) -> np.ndarray:
         received = f"received {array.shape} {array.dtype}"
         refuse(where, [f"weights must be numbers [{count:,}]; {received}"], note=UNCHANGED)
     array = array.astype(np.float64)
-    wrong = np.flatnonzero(~((array >= 0) & (array < np.inf)))
-    if wrong.size:
-        named = f"number {wrong[0]} is {array[wrong[0]]}"
-        refuse(where, [f"weights must be finite and at least 0; {named}"], note=UNCHANGED)
+    bad = np.flatnonzero(~((array >= 0) & (array < np.inf)))
+    if bad.size:
+        first = f"number {bad[0]} is {array[bad[0]]}"
+        refuse(where, [f"weights must be finite and at least 0; {first}"], note=UNCHANGED)
     return array
 
 

@@ -1,6 +1,6 @@
 """The state of the episodic buffer as a dict, and back: checked as a whole, then taken over.
 
-Rows are saved oldest first, without what lies unused between them. What a state is made of is in
+Rows are saved oldest first, without the unused space between them. What a state is made of is in
 `storage.file`.
 """
 

@@ -70,9 +70,9 @@ class RolloutBuffer:
         refuse("RolloutBuffer", problems)
         self._library = LIBRARIES[library](device)
         same_step = autoreset == "same_step"
-        declared, own = _read_fields(fields, float_dtype, self._library, same_step)
+        declared, added = _read_fields(fields, float_dtype, self._library, same_step)
         self._columns = Columns(
-            "RolloutBuffer", int(steps), int(envs), declared | own, self._library
+            "RolloutBuffer", int(steps), int(envs), declared | added, self._library
         )
         self._declared, self._added = tuple(declared), (*declared, *STEP)
         self._ends = Ends(self._columns, same_step)
@@ -252,7 +252,7 @@ class RolloutBuffer:
         """Yield dicts of whole columns [steps, n, ...] and their `valid` mask, for recurrent nets.
 
         Each column with a valid row comes once an epoch, all in one batch unless `envs_per_batch`
-        is given. A stored hidden state is the initial one at row 0.
+        is passed. A stored hidden state is the initial one at row 0.
         """
         valid = self._ends.valid(self._columns.steps)
         envs = np.flatnonzero(self._library.host(valid).any(0))
@@ -308,7 +308,7 @@ class RolloutBuffer:
 def _read_fields(
     fields, float_dtype, library, same_step: bool
 ) -> tuple[dict[str, Field], dict[str, Field]]:
-    """Return the caller's fields and the buffer's own; one error for all that is wrong."""
+    """Return the caller's fields and those the buffer adds; one error for all that is wrong."""
     declared, problems = parse_fields("RolloutBuffer", fields, library, RESERVED)
     try:
         number = parse_field(((), float_dtype), library).dtype
@@ -317,7 +317,7 @@ def _read_fields(
     if number not in FLOATS:
         problems.append(f"float_dtype={float_dtype!r} is not a floating dtype of {library.name}")
     refuse("RolloutBuffer", problems)
-    own = dict.fromkeys((*STEP, *ESTIMATES, *SAME_STEP), Field((), number, "number"))
-    own |= dict.fromkeys(("terminated", "truncated", "bootstrapped"), Field((), "bool", "flag"))
+    added = dict.fromkeys((*STEP, *ESTIMATES, *SAME_STEP), Field((), number, "number"))
+    added |= dict.fromkeys(("terminated", "truncated", "bootstrapped"), Field((), "bool", "flag"))
     unused = () if same_step else SAME_STEP
-    return declared, {name: field for name, field in own.items() if name not in unused}
+    return declared, {name: field for name, field in added.items() if name not in unused}

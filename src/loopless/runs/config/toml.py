@@ -1,0 +1,179 @@
+"""The config of a run: a TOML file first, then the flags of the command line, checked together.
+
+    config = resolve(DQN, sys.argv[3:], prog="loopless train dqn")      # BadConfig, exit code 2
+    text = to_toml(config);  from_toml(DQN, text) == config
+
+A config class may have a method `problems()`, which says in words which of its values make no
+sense. It sees the merged config, before anything is allocated.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from loopless.files import atomic
+from loopless.refusals import did_you_mean
+from loopless.runs.config import flags, schema
+from loopless.runs.config.flags import Flag
+from loopless.runs.failures import BadConfig
+
+LARGEST_FILE = 1 << 20  # bytes; a config has a few thousand
+FILE = Flag("config", Path | None, None, "TOML file with settings; flags override it.")
+
+Config = TypeVar("Config")
+
+
+def resolve(cls: type[Config], arguments: Sequence[str], prog: str) -> Config:
+    """Return the config that a command line describes.
+
+    All problems of file, flags and values make one BadConfig. `--help` prints the flags and exits.
+    """
+    known = [FILE, *flags.of_class(cls)]
+    if {"-h", "--help"} & set(arguments):
+        flags.show_help(prog, cls.__doc__ or "", known)
+        raise SystemExit(0)
+    from_flags, problems = flags.read(known, arguments)
+    file = from_flags.pop("config", None)
+    from_file: dict[str, Any] = {}
+    if file is not None:
+        text, unreadable = _read(file)
+        from_file, wrong = _parse(schema.keys_of(cls), text, str(file))
+        problems = unreadable + wrong + problems
+    return _checked(cls, from_file | from_flags, problems)
+
+
+def from_toml(cls: type[Config], text: str, source: str = "config.toml") -> Config:
+    """Return the config that `text` describes; what it does not mention has its default."""
+    return _checked(cls, *_parse(schema.keys_of(cls), text, source))
+
+
+def to_toml(config: Any, header: str = "") -> str:
+    """Return all values of a config as TOML, for `from_toml`. None is left out."""
+    import tomli_w
+
+    values = {name: schema.value_of(config, name) for name in schema.keys_of(type(config))}
+    plain = {name: schema.to_toml(value) for name, value in values.items() if value is not None}
+    comment = "".join(f"# {line}\n" for line in header.splitlines())
+    return comment + tomli_w.dumps(schema.nested(plain))
+
+
+def complete(cls: type, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `settings` that an older version wrote with the defaults of keys that they lack."""
+    import tomli_w
+
+    values, problems = _parse(schema.keys_of(cls), tomli_w.dumps(settings), "settings")
+    if problems:
+        return settings
+    return tomllib.loads(to_toml(schema.build(cls, schema.nested(values))))
+
+
+def differences(old: Any, new: Any) -> list[str]:
+    """Return what differs between two configs of one class: `gamma: 0.99 → 0.9`."""
+    pairs = {
+        name: (schema.value_of(old, name), schema.value_of(new, name))
+        for name in schema.keys_of(type(old))
+    }
+    return [f"{name}: {a!r} → {b!r}" for name, (a, b) in pairs.items() if a != b]
+
+
+def _checked(cls: type[Config], values: Mapping[str, Any], problems: list[str]) -> Config:
+    config = schema.build(cls, schema.nested(values))
+    problems = [*problems, *getattr(config, "problems", list)()]
+    if problems:
+        raise BadConfig(problems)
+    return config
+
+
+def _read(file: Path) -> tuple[str, list[str]]:
+    try:
+        return atomic.read_small(file, LARGEST_FILE).decode(), []
+    except FileNotFoundError:
+        return "", [f"there is no file {file}."]
+    except UnicodeDecodeError:
+        return "", [f"{file} is not text in UTF-8."]
+    except OSError as error:
+        return "", [f"cannot read {file}: {error.strerror}."]
+
+
+def _parse(keys: Mapping[str, Any], text: str, source: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the values in a TOML text by dotted name, and all problems, in words."""
+    try:
+        tree = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return {}, [f"{source} is not TOML: {error or 'nested too deeply'}."]
+    values: dict[str, Any] = {}
+    wrong: dict[str, str] = {}
+    tables = {name[:dot] for name in keys for dot in _dots(name)}
+    for name, value in _leaves(tree, tables):
+        if name in keys:
+            try:
+                values[name] = schema.from_toml(keys[name], value)
+            except ValueError:
+                wrong[name] = f"is {_show(value)}; it takes {schema.describe(keys[name])}."
+        elif name in tables:
+            wrong[name] = f"is {_show(value)}; it is a table, [{name}]."
+        else:
+            wrong[name] = ""
+    lines = _lines(text) if wrong else {}
+    return values, [
+        _problem(name, why, source, lines, [*keys, *tables]) for name, why in wrong.items()
+    ]
+
+
+def _problem(name: str, why: str, source: str, lines: Mapping[str, int], names: list[str]) -> str:
+    where = f'"{name}" in {source}, line {lines.get(name, "?")}'
+    if why:
+        return f"{where} {why}"
+    return f"unknown key {where}." + did_you_mean(name, names, '"{}"'.format)
+
+
+def _dots(name: str) -> Iterator[int]:
+    return (at for at, letter in enumerate(name) if letter == ".")
+
+
+def _leaves(
+    tree: Mapping[str, Any], tables: set[str], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Yield dotted names and values; a dict is a value unless it stands where a table belongs."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and prefix + key in tables:
+            yield from _leaves(value, tables, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _show(value: Any) -> str:
+    text = "a table" if isinstance(value, dict) else repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Return the line on which each dotted name of a valid TOML text begins.
+
+    tomllib does not say, so the text is parsed once more, statement by statement: lines are taken
+    until they make sense under the table header that stands above them.
+    """
+    first_lines: dict[str, int] = {}
+    header, statement, start = "", "", 1
+    for number, line in enumerate(text.split("\n"), 1):
+        statement += line + "\n"
+        if statement.lstrip().startswith("["):
+            header, candidate = statement, statement
+        else:
+            candidate = header + statement
+        try:
+            tree = tomllib.loads(candidate)
+        except tomllib.TOMLDecodeError:
+            continue
+        for name in _names(tree):
+            first_lines.setdefault(name, start)
+        statement, start = "", number + 1
+    return first_lines
+
+
+def _names(tree: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield prefix + key
+            yield from _names(value, f"{prefix}{key}.")
