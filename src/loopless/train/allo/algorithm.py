@@ -148,7 +148,7 @@ class Algorithm:
     def learning_rate(self, step: jax.Array) -> jax.Array:
         """Return Adam's step size, a line over the run."""
         share = schedules.progress(step.astype(self.dtype), self.config.steps)
-        return schedules.line(self.config.learning_rate, self.config.last_learning_rate, share)
+        return schedules.line(self.config.learning_rate, self.config.learning_rate_end, share)
 
     def _errors(self, parts: Any, all_features, law) -> jax.Array:
         """Return the constraints' errors: exact if all states are encoded, else the batch's."""
