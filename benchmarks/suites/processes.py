@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from time import perf_counter
 
 from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES, prepare_libraries
@@ -21,23 +23,24 @@ def run_child(
     module: str,
     *words: str,
     environment: dict[str, str] | None = None,
-    core: int | None = None,
+    cores: Iterable[int] | None = None,
+    folder: Path | None = None,
     children: set[subprocess.Popen] | None = None,
 ) -> tuple[float, str]:
     """Run a module: seconds, imports included, and what it printed.
 
-    RuntimeError has its last line if it fails. With `core` it runs on that core alone. It is in
-    `children` while it runs, so that others can end it.
+    RuntimeError has its last line if it fails. With `cores` it runs on these alone, with
+    `folder` in that folder. It is in `children` while it runs, so that others can end it.
     """
     start = perf_counter()
     child = subprocess.Popen(
-        command_line(module, *words), env=environment, text=True,
+        command_line(module, *words), env=environment, cwd=folder, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     children = set() if children is None else children
     children.add(child)
-    if core is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(child.pid, {core})  # long before its libraries ask
+    if cores is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(child.pid, cores)  # long before its libraries ask
     try:
         printed, errors = child.communicate(timeout=TIMEOUT_S)
     except BaseException:
@@ -63,6 +66,12 @@ def unlimited() -> dict[str, str]:
     """Return the environment of a child without this process's limits on threads."""
     kept = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
     return kept | {"XLA_FLAGS": kept.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "").strip()}
+
+
+def run_command(*words: str) -> float:
+    """Run `loopless` with these words on all cores, and return its seconds."""
+    every = range(os.cpu_count() or 1)
+    return run_child("loopless.cli", *words, environment=unlimited(), cores=every)[0]
 
 
 def use_cores(count: int) -> None:

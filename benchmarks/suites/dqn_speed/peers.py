@@ -9,7 +9,7 @@ from typing import Any
 
 from loopless.bench.contest import Call, Contender
 from loopless.bench.machine import warnings_of_peers_ignored
-from suites.dqn_speed.settings import (
+from suites.dqn_speed.slices import (
     BUFFER,
     ENV,
     EPSILON,

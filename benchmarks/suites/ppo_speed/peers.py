@@ -10,7 +10,7 @@ from typing import Any
 from loopless.bench.contest import Call, Contender
 from loopless.bench.machine import warnings_of_peers_ignored
 from suites.dqn_speed.peers import sliced
-from suites.dqn_speed.settings import PPOTraining
+from suites.dqn_speed.slices import PPOTraining
 from suites.q_learning.peers import BASELINES, SBX
 
 

@@ -6,7 +6,7 @@ from loopless.bench.contest import Contest
 from loopless.bench.result import Result, load, save
 from loopless.bench.timing import Budget
 from pages import measured_on, suite_page
-from suites.avatarl import contenders, memory, operations, suite
+from suites.avatarl import plain, suite
 from suites.avatarl.losses import Losses
 from suites.avatarl.training import Training
 
@@ -19,10 +19,10 @@ CASE = Losses(12, 2, 6)
 def result():
     made = Result("avatarl", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None)
-    few = [each for each in contenders.CONTENDERS if "JAX" not in each.name]
-    suite.measure_losses([CASE], [contenders.OURS[0], *few], contest)
+    few = [each for each in plain.CONTENDERS if "JAX" not in each.name]
+    suite.measure_losses([CASE], [plain.OURS[0], *few], contest)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "in_torch", lambda case, what: 0.5)
+        patch.setattr(suite, "in_torch", lambda case, what: 0.5)
         suite.measure_memory(CASE, contest)
     suite.measure_operations([CASE], contest)
     suite.measure_training(Training(block=4, batch=2, tokens=10_000), contest)
@@ -55,7 +55,7 @@ def test_the_readme_has_the_claims_and_every_target(result):
 
 
 def test_operations_of_the_loop_grow_with_positions_and_ours_do_not():
-    ours, loop, *_ = (row.value for row in operations.rows(CASE))
-    more, longer, *_ = (row.value for row in operations.rows(Losses(12, 2, 60)))
+    ours, loop, *_ = (row.value for row in suite.operation_rows(CASE))
+    more, longer, *_ = (row.value for row in suite.operation_rows(Losses(12, 2, 60)))
     assert ours == more
     assert longer > 5 * loop
