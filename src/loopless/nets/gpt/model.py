@@ -183,7 +183,7 @@ class GPT(eqx.Module):
         return self.logits(x).reshape(*leading, time, -1)
 
     def stream(self, tokens: jax.Array, keep: bool = False) -> tuple[jax.Array, Any]:
-        """Return the stream [B, T, width] after all blocks; with `keep`, also all keys and values."""
+        """Return the stream [B, T, width] after all blocks; with `keep`, keys and values too."""
         time = tokens.shape[-1]
         mask = jnp.tril(jnp.ones((time, time), bool))
 
