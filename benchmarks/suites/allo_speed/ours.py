@@ -20,7 +20,16 @@ from loopless.runs.progress.clock import Clock
 from loopless.train.allo.algorithm import build
 from loopless.train.allo.data import Batch
 from loopless.train.allo.run import ALLORun
-from suites.allo_speed.cases import BY_BATCHES, OURS, TOLERANCE, Follower, Indices, Layers, Learning
+from suites.allo_speed.cases import (
+    BY_BATCHES,
+    OURS,
+    TOLERANCE,
+    Follower,
+    Indices,
+    Layers,
+    Learning,
+    million_operations,
+)
 from suites.dqn_speed.slices import Worker
 
 SEEDS = 8
@@ -94,4 +103,4 @@ def count_operations(case: Learning, **changes: Any) -> float:
         patch.object(optimizer, "NATIVE_SIZE", math.inf),
     ):
         lowered = step.lower(learner, run.table, drawn, jnp.int32(0))
-    return 1e-6 * lowered.compile().cost_analysis()["flops"]
+    return million_operations(lowered)

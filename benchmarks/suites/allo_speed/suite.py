@@ -34,7 +34,15 @@ from loopless.bench.targets import (
 )
 from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
-from suites.allo_speed.cases import BY_BATCHES, ORIGINAL, OURS, TOLERANCE, Follower, Learning
+from suites.allo_speed.cases import (
+    BY_BATCHES,
+    ORIGINAL,
+    OURS,
+    TOLERANCE,
+    Follower,
+    Learning,
+    million_operations,
+)
 from suites.processes import one_thread, prepare_like_training, run_child
 
 SMALL, LARGE = Learning(256), Learning(1024)
@@ -299,8 +307,8 @@ def operation_rows(case: Learning) -> Rows:
         (BY_BATCHES, "loopless", "ours", by_batches),
     )
     return [
-        Measurement("operations", case.label, *names, unit="MFLOP", value=value)
-        for *names, value in forms
+        Measurement("operations", case.label, name, library, role, unit="MFLOP", value=value)
+        for name, library, role, value in forms
     ]
 
 
@@ -309,7 +317,7 @@ def count_original(case: Learning, **switches: bool) -> float:
     run = original(case, **switches)
     batches = [run.coordinates[rows] for rows in case.stream[0]]
     lowered = run.update.lower(run.params, run.moments, *batches)
-    return 1e-6 * lowered.compile().cost_analysis()["flops"]
+    return million_operations(lowered)
 
 
 def time_original(steps: int) -> dict[str, float]:

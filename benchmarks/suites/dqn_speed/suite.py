@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Contest
-from loopless.bench.machine import warnings_of_peers_ignored
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_most, attach, ratio, stated
@@ -45,7 +44,12 @@ from suites.dqn_speed.slices import (
     number_row,
     race_slices,
 )
-from suites.processes import prepare_like_training, run_child, run_command
+from suites.processes import (
+    prepare_like_training,
+    run_child,
+    run_command,
+    warnings_of_peers_ignored,
+)
 from suites.q_learning.peers import BASELINES
 
 SLICE, QUICK_SLICE = Training(5_000), Training(1_000)
