@@ -102,8 +102,7 @@ def _cpprb_adding(case: Adding) -> Call:
     buffer.add(**case.stored)
     step = case.step
     return Call(
-        lambda: buffer.add(**step),
-        lambda _: _columns(buffer.get_all_transitions(), SAME_NAMES),
+        lambda: buffer.add(**step), lambda _: _columns(buffer.get_all_transitions(), SAME_NAMES)
     )
 
 
