@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -114,11 +113,9 @@ def test_a_folder_that_cannot_be_written_to_has_code_74(tmp_path, monkeypatch, c
 
 
 def test_a_reward_that_is_no_number_ends_a_hosted_run_with_code_70(tmp_path, capsys, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "envs")
-    words = flags(
-        env="scripted_envs:tests/Bad-v0", mode="hosted", runs=tmp_path, run="bad", eval_every=0
-    )
-    import scripted_envs
+    env_id = "support.scripted_envs:tests/Bad-v0"
+    words = flags(env=env_id, mode="hosted", runs=tmp_path, run="bad", eval_every=0)
+    from support import scripted_envs
 
     monkeypatch.setattr(scripted_envs.Bad.__init__, "__defaults__", (100, "reward", float("nan")))
     assert command("train", "dqn", *words) == 70

@@ -16,7 +16,7 @@ from loopless.train.lm import sampling
 from loopless.train.lm.algorithm import load_model
 from loopless.train.lm.run import TextRun
 
-pytestmark = pytest.mark.usefixtures("remembered_programs", "commands")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("commands")]
 
 COMPARED = "critic", "token_trigram", "character_trigram"
 

@@ -5,7 +5,7 @@ import importlib.util
 import gymnasium
 import numpy as np
 import pytest
-import scripted_envs  # noqa: F401
+from support import scripted_envs  # noqa: F401
 
 from loopless.envs import EnvError
 from loopless.envs.hosted import ids as gym_ids
@@ -38,7 +38,7 @@ def test_a_module_that_cannot_be_imported_is_named():
 
 
 def test_a_module_before_the_id_is_imported_first():
-    assert gym_ids.find("scripted_envs:tests/Bad-v0").id == "tests/Bad-v0"
+    assert gym_ids.find("support.scripted_envs:tests/Bad-v0").id == "tests/Bad-v0"
 
 
 def test_a_game_without_its_emulator_says_what_to_install(monkeypatch):

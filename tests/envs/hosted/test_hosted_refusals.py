@@ -3,7 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
-import scripted_envs  # noqa: F401
+from support import scripted_envs  # noqa: F401
 
 from loopless.envs import EnvError, HostedEnvs, NonFiniteError
 

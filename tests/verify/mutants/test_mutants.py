@@ -75,6 +75,7 @@ def test_mutant_is_caught(mutant):
         check(mutant.estimator, mutant.function)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", sorted({m.estimator for m in MUTANTS}))
 def test_the_kernel_passes_what_catches_its_mutants(label):
     losses = q_learning.KERNELS | policy_gradient.KERNELS | laplacian.KERNELS | avatarl.KERNELS
@@ -90,10 +91,9 @@ def test_the_twin_passes_what_catches_its_mutants(label):
     check(label, twin or ESTIMATORS[label].twin)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
-def test_mutant_has_a_sentence_for_its_author(mutant):
-    assert mutant.sentence.endswith(".")
-    assert len(mutant.sentence) > 30
+def test_every_mutant_has_a_sentence_for_its_author():
+    clipped = [m.name for m in MUTANTS if not m.sentence.endswith(".") or len(m.sentence) <= 30]
+    assert clipped == []
 
 
 def test_mutants_have_names_of_their_own():

@@ -3,8 +3,8 @@
 import gymnasium
 import numpy as np
 import pytest
-import scripted_envs  # noqa: F401
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from support import scripted_envs  # noqa: F401
 
 from loopless.envs import HostedEnvs
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete

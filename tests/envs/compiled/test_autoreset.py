@@ -96,6 +96,7 @@ def plain_loop(key, actions):
     ]
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**31 - 1), actions=st.integers(0, 2**31 - 1))
 def test_every_row_equals_a_plain_loops(seed, actions):
     key = jax.random.key(seed)
@@ -152,6 +153,7 @@ def test_environments_and_steps_and_the_first_reset_draw_apart():
     assert len(set(map(tuple, keys.tolist()))) == len(keys)
 
 
+@pytest.mark.slow
 def test_seeds_can_be_vmapped():
     actions = np.ones((STEPS, ENVS), np.int32)
     keys = jax.random.split(jax.random.key(6), 2)

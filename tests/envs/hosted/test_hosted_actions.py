@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
-import scripted_envs
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from support import scripted_envs
 
 from loopless.envs import EnvError, HostedEnvs
 from loopless.envs.spaces import Box, MultiDiscrete

@@ -45,6 +45,7 @@ def first_observations(env, hosted):
 STARTING = [i for i in COMPILED if "/Grid" not in i or i == "loopless/GridRoom-4-v0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", STARTING)
 def test_starts_have_the_same_range_and_law(env_id):
     with HostedEnvs(env_id, 1) as hosted:

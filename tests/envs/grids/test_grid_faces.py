@@ -104,6 +104,7 @@ def test_starts_are_anywhere_but_at_the_goal():
     assert obs.shape == (3000, 2)
 
 
+@pytest.mark.slow
 def test_it_runs_inside_a_scan_with_autoreset():
     world = autoreset(Grid(layout=CHANCE, obs="one-hot", max_steps=5), envs=3)
     running, _ = world.reset(KEY)

@@ -66,6 +66,7 @@ def one_turn(env_id, states):
     return states
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", RUNS)
 def test_every_step_equals_gymnasium_s_in_float32(runs, env_id):
     env, actions, states, rows = runs(env_id)

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
-import scripted_envs  # noqa: F401
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
+from support import scripted_envs  # noqa: F401
 
 from loopless.envs import EnvError, HostedEnvs
 

@@ -86,6 +86,7 @@ def test_the_loop_twin_of_pairs_is_equal(monkeypatch):
     assert judge(pairs_of_the_reference, "geometric_sampler", QUICK).equal
 
 
+@pytest.mark.slow
 def test_a_right_sampler_in_jax_is_equal(monkeypatch):
     monkeypatch.setattr("loopless.verify.samplers.judge.DRAWS", 2_560)
     report = judge(by_choice_in_jax, "prioritized_sampler", QUICK)

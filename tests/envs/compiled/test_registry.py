@@ -41,6 +41,7 @@ def test_every_exported_name_exists():
         _ = loopless.envs.nonsense
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "absent"),
     [

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scripted_envs  # noqa: F401
+from support import scripted_envs  # noqa: F401
 
 from loopless.envs import EnvError, HostedEnvs
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="workers need POSIX")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name != "posix", reason="workers need POSIX"),
+]
 NAMES = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "valid")
 PATIENCE_S = 20
 
@@ -26,7 +29,7 @@ def is_running(pid):
 
 
 def all_gone(pids):
-    """Whether these processes end by themselves before long."""
+    """Return whether these processes end by themselves before long."""
     deadline = time.monotonic() + PATIENCE_S
     while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -37,8 +40,8 @@ def pids_of(world):
     return [process.pid for process in world._loop._processes]
 
 
-@pytest.mark.parametrize(("env_id", "envs", "workers"), [("tests/Scripted-v0", 3, 2)])
-def test_workers_give_what_one_process_gives(env_id, envs, workers):
+def test_workers_give_what_one_process_gives():
+    env_id, envs, workers = "tests/Scripted-v0", 3, 2
     table = np.random.default_rng(0).integers(0, 5, (24, envs))
     blocks, restarted = [], []
     for options in ({}, {"vectorization": "async", "workers": workers}):
@@ -113,8 +116,8 @@ print("saved", flush=True)
 """
 
 
-def started(then, before=""):
-    """A process with two workers, and their numbers, once it steps them."""
+def start_parent(then, before=""):
+    """Start a process with two workers; return it and their numbers once it steps them."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT.format(then=then, before=before)],
         stdout=subprocess.PIPE,
@@ -126,7 +129,7 @@ def started(then, before=""):
 
 
 def test_an_interrupt_of_the_terminal_ends_the_workers_without_their_tracebacks():
-    parent, workers = started(ENDLESS)
+    parent, workers = start_parent(ENDLESS)
     assert parent.pid not in map(os.getpgid, workers)
     os.killpg(parent.pid, signal.SIGINT)  # what Ctrl-C does: the foreground group
     _, errors = parent.communicate(timeout=PATIENCE_S)
@@ -138,7 +141,7 @@ def test_an_interrupt_of_the_terminal_ends_the_workers_without_their_tracebacks(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_parent_that_wants_to_finish_its_work_keeps_its_workers(number):
-    parent, workers = started(GRACEFUL, ASKED)
+    parent, workers = start_parent(GRACEFUL, ASKED)
     for pid in [*workers, parent.pid]:  # what a scheduler does: every process of the job
         os.kill(pid, number)
     output, errors = parent.communicate(timeout=PATIENCE_S)
@@ -148,14 +151,14 @@ def test_a_parent_that_wants_to_finish_its_work_keeps_its_workers(number):
 
 
 def test_workers_do_not_outlive_a_parent_that_was_killed():
-    parent, workers = started(ENDLESS)
+    parent, workers = start_parent(ENDLESS)
     parent.kill()
     parent.communicate(timeout=PATIENCE_S)
     assert all_gone(workers)
 
 
 def test_a_parent_that_forgets_to_close_says_nothing():
-    parent, workers = started("")
+    parent, workers = start_parent("")
     output, errors = parent.communicate(timeout=PATIENCE_S)
     assert (output, errors, parent.returncode) == ("", "", 0)
     assert all_gone(workers)

@@ -95,6 +95,7 @@ def test_rows_depend_on_the_seed_and_on_nothing_else():
     assert (other.obs != few.obs).any()
 
 
+@pytest.mark.slow
 @every_world
 @pytest.mark.parametrize("terminals", ["double", "single"])
 def test_the_buffer_reads_them_and_pairs_stay_within_episodes(world, terminals):
