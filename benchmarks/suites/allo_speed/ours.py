@@ -75,12 +75,16 @@ ENCODED_BY_BATCHES = Contender(
 IN_ONE_PROGRAM = Contender(TOGETHER, "loopless", "ours", partial(_prepare, seeds=SEEDS), TOLERANCE)
 
 
+def followed(case: Learning, worker: Worker) -> Follower:
+    """Time a run in another process; what is checked is a run in this one."""
+    return Follower(worker, lambda _: None, partial(follow, started(case)))
+
+
 def on_two_cores(stack: ExitStack) -> Contender:
     """All seeds in a process with two cores, which `stack` ends."""
 
     def prepare(case: Learning) -> Follower:
-        worker = stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS}))
-        return Follower(worker, lambda _: None, partial(follow, started(case)))
+        return followed(case, stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS})))
 
     note = "a process of its own on two cores, threads not limited"
     return Contender(TOGETHER_ON_TWO, "loopless", "ours", prepare, TOLERANCE, note=note)
