@@ -105,8 +105,7 @@ def test_bad_requests_get_one_line_and_exit_code_2(folder, capsys, words, messag
 
 
 def test_help_names_every_claim(capsys):
-    with pytest.raises(SystemExit):
-        main(["verify", "--help"])
+    assert main(["verify", "--help"]) == 0
     out = capsys.readouterr().out
     assert [name for name in known_claims() if name not in out] == []
 
