@@ -171,3 +171,8 @@ class Learning:
         error = float(np.abs(found - self.expected).max() / np.abs(self.expected).max())
         wrong = not error <= contender.tolerance
         return Verdict(f"features differ by {error:.1e} of their size" if wrong else "", error)
+
+
+def million_operations(lowered: Any) -> float:
+    """Return how many floating-point operations XLA counts in a program, in millions."""
+    return 1e-6 * lowered.compile().cost_analysis()["flops"]

@@ -20,7 +20,16 @@ from loopless.runs.progress.clock import Clock
 from loopless.train.allo.algorithm import build
 from loopless.train.allo.data import Batch
 from loopless.train.allo.run import ALLORun
-from suites.allo_speed.cases import BY_BATCHES, OURS, TOLERANCE, Follower, Indices, Layers, Learning
+from suites.allo_speed.cases import (
+    BY_BATCHES,
+    OURS,
+    TOLERANCE,
+    Follower,
+    Indices,
+    Layers,
+    Learning,
+    million_operations,
+)
 from suites.dqn_speed.slices import Worker
 
 SEEDS = 8
@@ -66,12 +75,16 @@ ENCODED_BY_BATCHES = Contender(
 IN_ONE_PROGRAM = Contender(TOGETHER, "loopless", "ours", partial(_prepare, seeds=SEEDS), TOLERANCE)
 
 
+def followed(case: Learning, worker: Worker) -> Follower:
+    """Time a run in another process; what is checked is a run in this one."""
+    return Follower(worker, lambda _: None, partial(follow, started(case)))
+
+
 def on_two_cores(stack: ExitStack) -> Contender:
     """All seeds in a process with two cores, which `stack` ends."""
 
     def prepare(case: Learning) -> Follower:
-        worker = stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS}))
-        return Follower(worker, lambda _: None, partial(follow, started(case)))
+        return followed(case, stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS})))
 
     note = "a process of its own on two cores, threads not limited"
     return Contender(TOGETHER_ON_TWO, "loopless", "ours", prepare, TOLERANCE, note=note)
@@ -94,4 +107,4 @@ def count_operations(case: Learning, **changes: Any) -> float:
         patch.object(optimizer, "NATIVE_SIZE", math.inf),
     ):
         lowered = step.lower(learner, run.table, drawn, jnp.int32(0))
-    return 1e-6 * lowered.compile().cost_analysis()["flops"]
+    return million_operations(lowered)

@@ -34,7 +34,16 @@ from loopless.bench.targets import (
 )
 from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
-from suites.allo_speed.cases import BY_BATCHES, ORIGINAL, OURS, TOLERANCE, Follower, Learning
+from suites.allo_speed.cases import (
+    BY_BATCHES,
+    ORIGINAL,
+    OURS,
+    TOLERANCE,
+    Follower,
+    Learning,
+    million_operations,
+)
+from suites.dqn_speed.slices import NATIVE_TITLE, measure_native
 from suites.processes import one_thread, prepare_like_training, run_child
 
 SMALL, LARGE = Learning(256), Learning(1024)
@@ -44,6 +53,7 @@ WHOLE_RUNS = 3  # of ours, which are short enough for a neighbour of the machine
 
 TITLES = {
     "steps": "Training steps a second, sampling included",
+    "native": NATIVE_TITLE,
     "whole": "A whole run: collect, train, pictures; process start to end",
     "operations": "Floating-point operations of one update, as compiled",
     "seeds": "Several seeds: steps a second, over all of them",
@@ -69,6 +79,9 @@ def run(options: Options, result: Result, say: Say) -> None:
         measure_seeds(SMALL, contest)
         measure_whole(STEPS, contest)
     if options.ablate:
+        from suites.allo_speed import ours
+
+        measure_native(SMALL, contest, ours.CHUNK, ours.followed, **ours.ENDLESS)
         measure_proposals(SMALL, contest)
 
 
@@ -147,7 +160,7 @@ def seconds_of_plots(case: Learning, count: int = PLOTS) -> float:
 
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: a table for each section, the proposals with their claims."""
-    names = ("steps", "whole", "operations", "seeds")
+    names = ("steps", "native", "whole", "operations", "seeds")
     tables = [grid(TITLES[name], rows) for name in names if (rows := section(result, name))]
     if proposed := section(result, "proposals"):
         head = f"{TITLES['proposals']}; {proposed[0].case}"
@@ -299,8 +312,8 @@ def operation_rows(case: Learning) -> Rows:
         (BY_BATCHES, "loopless", "ours", by_batches),
     )
     return [
-        Measurement("operations", case.label, *names, unit="MFLOP", value=value)
-        for *names, value in forms
+        Measurement("operations", case.label, name, library, role, unit="MFLOP", value=value)
+        for name, library, role, value in forms
     ]
 
 
@@ -309,7 +322,7 @@ def count_original(case: Learning, **switches: bool) -> float:
     run = original(case, **switches)
     batches = [run.coordinates[rows] for rows in case.stream[0]]
     lowered = run.update.lower(run.params, run.moments, *batches)
-    return 1e-6 * lowered.compile().cost_analysis()["flops"]
+    return million_operations(lowered)
 
 
 def time_original(steps: int) -> dict[str, float]:

@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contest import Contest
-from loopless.bench.machine import warnings_of_peers_ignored
+from loopless.bench.contest import Call, Contest
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_most, attach, ratio, stated
 from loopless.bench.timing import Budget
 from loopless.process import peak_bytes, resident_bytes
-from pages import Lines, grid, section
+from pages import Lines, grid, native_page, section
 from suites.dqn_speed.peers import CONTENDERS as PEERS
 from suites.dqn_speed.peers import baselines_model
 from suites.dqn_speed.plain import CONTENDER as EAGER_LOOP
@@ -34,6 +33,7 @@ from suites.dqn_speed.slices import (
     ENV,
     HOSTED,
     IN_HOST,
+    NATIVE_TITLE,
     OVERLAPPED,
     STARTS,
     Factors,
@@ -42,10 +42,16 @@ from suites.dqn_speed.slices import (
     Training,
     as_rates,
     judge_steps,
+    measure_native,
     number_row,
     race_slices,
 )
-from suites.processes import prepare_like_training, run_child, run_command
+from suites.processes import (
+    prepare_like_training,
+    run_child,
+    run_command,
+    warnings_of_peers_ignored,
+)
 from suites.q_learning.peers import BASELINES
 
 SLICE, QUICK_SLICE = Training(5_000), Training(1_000)
@@ -55,6 +61,7 @@ BARE_JAX, BARE_TORCH = "bare JAX, Equinox, Optax", "bare PyTorch, Stable-Baselin
 
 TITLES = {
     "steps": "CartPole-v1, one environment, learning as it goes: steps a second",
+    "native": NATIVE_TITLE,
     "memory": "Peak memory of a process that trains",
     "growth": "Memory left behind by a chunk after warm-up",
     "split": "Share of the training thread's time that is neither environment, acting nor learning",
@@ -83,6 +90,8 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= {"env": ENV, "max_gradient_norm": told.max_gradient_norm}
     result.settings |= {"steps_in_a_call": case.steps, "jax_async_dispatch": False}
     measure_steps(case, contest)
+    if options.ablate:
+        measure_native(case, contest, case.steps, lambda _, call: Call(call, int), mode="compiled")
     measure_founding(FOUNDING, contest)
     if not options.quick:
         measure_memory(contest)
@@ -141,7 +150,7 @@ def measure_split(steps: int, contest: Contest) -> None:
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: steps a second, and memory."""
     steps = grid("CartPole-v1, one environment", section(result, "steps"))
-    return [steps, grid("a process", section(result, "memory"))]
+    return [steps, *native_page(result), grid("a process", section(result, "memory"))]
 
 
 FASTER: Factors = {HOSTED: 6.0, COMPILED: 18.0, OVERLAPPED: 14.0}

@@ -17,19 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contest import Contest
+from loopless.bench.contest import Call, Contest
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, at_most, attach, ratio, stated
 from loopless.bench.timing import Budget
-from pages import Lines, grid, section
+from pages import Lines, grid, native_page, section
 from suites.dqn_speed.slices import (
     COMPILED,
     HOSTED,
+    NATIVE_TITLE,
     OVERLAPPED,
     Factors,
     PPOTraining,
     judge_steps,
+    measure_native,
     number_row,
     race_slices,
 )
@@ -45,6 +47,7 @@ COMMAND = "loopless train ppo"
 
 TITLES = {
     "steps": "CartPole-v1 by PPO, learning as it goes: steps a second",
+    "native": NATIVE_TITLE,
     "solve": "Seconds until CartPole-v1 is solved",
     "shares": "The updates of one rollout, and their pieces apart",
 }
@@ -69,6 +72,8 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= peers.options(case) | {"env": case.config().env, "n_envs": case.envs}
     result.settings |= {"steps_in_a_call": case.steps, "jax_async_dispatch": False}
     measure_steps(case, contest)
+    if options.ablate:
+        measure_native(case, contest, case.steps, lambda _, call: Call(call, int), mode="compiled")
     measure_shares(case, contest)
     if not options.quick:
         measure_solve(contest)
@@ -105,6 +110,7 @@ def page(result: Result) -> list[Lines]:
     """Lay out the results page: steps a second, seconds until solved, pieces of an update."""
     return [
         grid("CartPole-v1 by PPO", section(result, "steps")),
+        *native_page(result),
         grid("until solved", section(result, "solve"), "case", "contender"),
         grid("updates of one rollout", section(result, "shares")),
     ]

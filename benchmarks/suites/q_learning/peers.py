@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from loopless.bench.machine import warnings_of_peers_ignored
+from suites.processes import warnings_of_peers_ignored
 from suites.q_learning.plain import layers_of, network
 from suites.q_learning.updates import STORED, TOLERANCE, Learned, Update
 

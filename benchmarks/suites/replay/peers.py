@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from loopless.bench.machine import warnings_of_peers_ignored
+from suites.processes import warnings_of_peers_ignored
 from suites.replay.cases import (
     ALPHA,
     BETA,
@@ -102,8 +102,7 @@ def _cpprb_adding(case: Adding) -> Call:
     buffer.add(**case.stored)
     step = case.step
     return Call(
-        lambda: buffer.add(**step),
-        lambda _: _columns(buffer.get_all_transitions(), SAME_NAMES),
+        lambda: buffer.add(**step), lambda _: _columns(buffer.get_all_transitions(), SAME_NAMES)
     )
 
 

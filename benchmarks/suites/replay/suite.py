@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Case, Contender, Contest, Judge, enter
-from loopless.bench.machine import cache_cooler, prepare_libraries
+from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, beside, ratio, values
 from loopless.bench.timing import Budget
 from pages import Lines, grid, section
+from suites.processes import cache_cooler
 from suites.replay.cases import (
     ALPHA,
     BETA,

@@ -29,12 +29,11 @@ class Age:
     suite: str
     day: str
     commit: str
-    changed: tuple[str, ...]
-    known: bool  # whether the result says what it measured
+    changed: tuple[str, ...] | None  # None if the result does not say what it measured
 
     @property
     def is_stale(self) -> bool:
-        return bool(self.changed) or not self.known
+        return self.changed != ()
 
 
 @contextmanager
@@ -102,13 +101,13 @@ def age(result: Result) -> Age:
     changed = tuple(name for name, digest in before.items() if now.get(name) != digest)
     commit = str((result.machine.get("commit") or {}).get("id", "unknown"))[:9]
     day = str(result.machine.get("date", "unknown"))[:10]
-    return Age(result.suite, day, commit, changed, bool(result.sources))
+    return Age(result.suite, day, commit, changed if result.sources else None)
 
 
 def describe(age: Age) -> str:
     """Say in one line how old a result is, and why it is stale if it is."""
     when = f"{age.suite}: measured {age.day}, commit {age.commit}"
-    if not age.known:
+    if age.changed is None:
         return f"{when}; stale: its file does not say which sources it measured"
     if not age.changed:
         return f"{when}; up to date"
