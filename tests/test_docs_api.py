@@ -51,7 +51,7 @@ def test_an_entry_can_be_written(entry):
 def test_an_entry_has_signature_and_docstring():
     text = api.entry("loopless.normalize")
     assert "normalize(x, valid=None, *, min_std=1e-08)" in text
-    assert "Loop twin: `reference.normalize.normalize`." in text
+    assert "Loop twin: `reference.returns.normalize`." in text
 
 
 def test_a_class_has_its_own_members_before_its_bases():

@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 
 import loopless as ll
 
@@ -39,6 +40,16 @@ def test_a_call_that_enters_a_file_is_noticed():
     }
 
 
+@pytest.mark.parametrize(("requires_grad", "most"), [(False, 5), (True, 7)])
+def test_gae_of_tensors(requires_grad, most):
+    arrays = {name: torch.rand(5, 8) for name in ("rewards", "values", "next_values")}
+    arrays["values"].requires_grad_(requires_grad)
+    arrays |= {name: torch.rand(5, 8) < 0.2 for name in ("terminated", "truncated")}
+    files = files_entered(lambda: ll.gae(**arrays, gamma=0.99, lambda_=0.95))
+    assert {"arrays/dispatch.py", "kernels/returns.py"} < files
+    assert len(files) <= most, files
+
+
 def test_sampling_episodes():
     fields = {"obs": {"near": ((2,), np.float32), "image": ((300,), np.uint8)}}
     buffer = ll.EpisodicReplayBuffer(100, fields, terminals="single")
@@ -47,6 +58,15 @@ def test_sampling_episodes():
     buffer.set_step_weights(np.arange(50))
     files = files_entered(lambda: buffer.sample(32, discount=0.9))
     assert "replay/host/episodic/draws.py" in files
+    assert len(files) <= 8, files
+
+
+def test_avatarl_with_a_gradient():
+    torch.manual_seed(0)
+    student, critic = torch.randn(6, 12, requires_grad=True), torch.randn(6, 12)
+    gold = torch.arange(6)
+    files = files_entered(lambda: ll.avatarl_loss(student, critic, gold, top_k=3)[0].backward())
+    assert "kernels/avatarl/compiled.py" in files
     assert len(files) <= 8, files
 
 

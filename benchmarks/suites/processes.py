@@ -1,15 +1,21 @@
-"""Start the processes of suites: modules of ours as children, on one core or on all of them."""
+"""Start the processes of suites as children, on one core or on all; and prepare this process."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter
 
 from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES, prepare_libraries
 
 TIMEOUT_S = 3600
+SECOND_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
+TYPICAL_BYTES = 2 << 20
 
 
 def command_line(module: str, *words: str) -> list[str]:
@@ -21,23 +27,24 @@ def run_child(
     module: str,
     *words: str,
     environment: dict[str, str] | None = None,
-    core: int | None = None,
+    cores: Iterable[int] | None = None,
+    folder: Path | None = None,
     children: set[subprocess.Popen] | None = None,
 ) -> tuple[float, str]:
     """Run a module: seconds, imports included, and what it printed.
 
-    RuntimeError has its last line if it fails. With `core` it runs on that core alone. It is in
-    `children` while it runs, so that others can end it.
+    RuntimeError has its last line if it fails. With `cores` it runs on these alone, with
+    `folder` in that folder. It is in `children` while it runs, so that others can end it.
     """
     start = perf_counter()
     child = subprocess.Popen(
-        command_line(module, *words), env=environment, text=True,
+        command_line(module, *words), env=environment, cwd=folder, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     children = set() if children is None else children
     children.add(child)
-    if core is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(child.pid, {core})  # long before its libraries ask
+    if cores is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(child.pid, cores)  # long before its libraries ask
     try:
         printed, errors = child.communicate(timeout=TIMEOUT_S)
     except BaseException:
@@ -65,6 +72,12 @@ def unlimited() -> dict[str, str]:
     return kept | {"XLA_FLAGS": kept.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "").strip()}
 
 
+def run_command(*words: str) -> float:
+    """Run `loopless` with these words on all cores, and return its seconds."""
+    every = range(os.cpu_count() or 1)
+    return run_child("loopless.cli", *words, environment=unlimited(), cores=every)[0]
+
+
 def use_cores(count: int) -> None:
     """Run this process on so many cores, the highest numbered, whatever its parent was bound to."""
     if hasattr(os, "sched_setaffinity"):
@@ -78,3 +91,35 @@ def prepare_like_training(threads: int) -> None:
 
     commands.prepare(DQN())
     prepare_libraries(threads)
+
+
+@contextmanager
+def warnings_of_peers_ignored() -> Iterator[None]:
+    """Ignore what peers say of their own dependencies when they are imported."""
+    with warnings.catch_warnings():
+        for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, UserWarning):
+            warnings.simplefilter("ignore", category)
+        yield
+
+
+def cache_cooler() -> Callable[[], None]:
+    """Return a call that empties the second-level cache, and leaves the third alone.
+
+    That is how a training step finds its rollout: written row by row, many forward passes ago.
+    """
+    import numpy as np
+
+    block = np.zeros(2 * _second_level_bytes(), np.uint8)
+
+    def cool() -> None:
+        np.add(block, 1, out=block)
+
+    return cool
+
+
+def _second_level_bytes() -> int:
+    try:
+        text = SECOND_LEVEL.read_text().strip()
+        return int(text.removesuffix("K")) << 10 if text.endswith("K") else int(text)
+    except (OSError, ValueError):
+        return TYPICAL_BYTES

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from loopless.compiled import random as numba_random
+from loopless.compiled import random
 
 MASK = (1 << 64) - 1
 
@@ -21,7 +21,7 @@ def twin(key: int, counter: int) -> int:
 def draws(key, start, n):
     out = np.empty(n, np.uint64)
     for i in range(n):
-        out[i] = numba_random.bits(key, start + np.uint64(i))
+        out[i] = random.bits(key, start + np.uint64(i))
     return out
 
 
@@ -29,7 +29,7 @@ def draws(key, start, n):
 def integers(x, n):
     out = np.empty(x.size, np.uint64)
     for i in range(x.size):
-        out[i] = numba_random.below(x[i], n)
+        out[i] = random.below(x[i], n)
     return out
 
 
@@ -37,7 +37,7 @@ def integers(x, n):
 def units(x):
     out = np.empty(x.size)
     for i in range(x.size):
-        out[i] = numba_random.unit(x[i])
+        out[i] = random.unit(x[i])
     return out
 
 

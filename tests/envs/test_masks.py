@@ -1,19 +1,14 @@
 """Action masks: of what is acted on, in both modes, and heard by those policies that listen."""
 
 import gymnasium
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from scripted_envs import legal
-from test_autoreset import ENVS, STEPS, WORLD, Ends, run
+from support.scripted_envs import legal
 
-from loopless.envs import EnvError, HostedEnvs, autoreset
+from loopless.envs import EnvError, HostedEnvs
 from loopless.envs.masks import takes_mask, width
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete
-
-KEY = jax.random.key(0)
 
 
 def acting(obs, mask):
@@ -80,7 +75,7 @@ def test_vector_environments_of_any_mode_give_masks(how, mode):
 
 
 def test_environments_in_others_processes_are_asked():
-    makers = [lambda: gymnasium.make("scripted_envs:tests/LegalMethod-v0")] * 2
+    makers = [lambda: gymnasium.make("support.scripted_envs:tests/LegalMethod-v0")] * 2
     mode = AutoresetMode.SAME_STEP
     asked = AsyncVectorEnv(makers, context="spawn", autoreset_mode=mode)  # JAX must not be forked
     with HostedEnvs.around(asked) as world:
@@ -198,60 +193,3 @@ def test_a_block_of_environments_without_masks_is_refused():
         for world, other in ((plain, masked), (masked, plain)):
             with pytest.raises(EnvError, match="must both have action masks, or neither"):
                 world.collect(acting, 3, out=other.block(3))
-
-
-class EndsMasked(Ends):
-    def action_mask(self, state):
-        return (state.step + state.length + jnp.arange(5)) % 3 != 0
-
-
-def expected(obs):
-    """The masks of observations [..., 2, 2] of `EndsMasked`: (mark, length), (step, action)."""
-    length, step = np.asarray(obs)[..., 0, 1], np.asarray(obs)[..., 1, 0]
-    return ((step + length)[..., None] + np.arange(5)) % 3 != 0
-
-
-MASKED = autoreset(EndsMasked(), ENVS)
-ACTIONS = np.ones((STEPS, ENVS), np.int32)
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return run(MASKED, KEY, ACTIONS)[1]
-
-
-def test_a_compiled_step_tells_the_mask_of_what_is_acted_on_next(rows):
-    assert rows.ended.any()
-    np.testing.assert_array_equal(rows.mask, expected(rows.obs))
-
-
-def test_the_first_compiled_masks_are_those_of_the_reset():
-    masks, obs = jax.jit(lambda key: [MASKED.mask(MASKED.reset(key)[0]), MASKED.reset(key)[1]])(KEY)
-    np.testing.assert_array_equal(masks, expected(obs))
-
-
-def test_masks_change_nothing_else_about_a_compiled_run(rows):
-    _, plain = run(WORLD, KEY, ACTIONS)
-    assert plain.mask is None
-    jax.tree.map(np.testing.assert_array_equal, rows._replace(mask=None), plain)
-
-
-def test_a_compiled_environment_without_masks_gives_none():
-    running, _ = jax.eval_shape(WORLD.reset, KEY)
-    assert WORLD.mask(running) is None
-
-
-class Long(Ends):
-    def action_mask(self, state):
-        return jnp.ones(6, bool)
-
-
-class Float(Ends):
-    def action_mask(self, state):
-        return jnp.ones(5)
-
-
-@pytest.mark.parametrize("env", [Long(), Float()], ids=lambda env: type(env).__name__)
-def test_a_compiled_mask_of_another_kind_is_refused(env):
-    with pytest.raises(EnvError, match=r"action_mask is .*Discrete\(n=5\) needs 5 booleans"):
-        autoreset(env)

@@ -168,7 +168,7 @@ def test_jax_program_has_no_callback_and_no_loop(name):
 
 
 def test_jax_compiles_nothing_anew_for_other_numbers():
-    compiled = jax_program(policy_gradient._composed_scalars, (0, 1, 2))
+    compiled = jax_program(policy_gradient._composed_losses, (0, 1, 2))
 
     def compilations(rows, **numbers):
         call_ppo(ll.ppo_loss, JAX.arguments(policy_rows((rows,), 9) | numbers))

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from run_results import TINY, checkpoint_files, command, events, flags, rows
 
-pytestmark = pytest.mark.usefixtures("commands")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("commands")]
 
 # Long enough to be met in its midst: there are 40 checkpoints to be written.
 LONG = replace(

@@ -32,6 +32,7 @@ def test_ours_is_equal(name, library):
     assert not report.diagnosis
 
 
+@pytest.mark.slow
 def test_ours_is_equal_in_jax():
     report = quick_report(ll.gae, "gae", library="jax", strict=True, cases=10)
     assert report.equal
@@ -69,6 +70,7 @@ def test_a_right_function_in_another_layout_is_equal(function, claim, options, h
     assert report.how.startswith(how)
 
 
+@pytest.mark.slow
 def test_a_right_function_in_jax_is_equal():
     report = quick_report(right.discount_vector, "gae", truncation=False, cases=10)
     assert report.equal

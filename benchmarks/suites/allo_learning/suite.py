@@ -1,24 +1,28 @@
-"""What the suite `allo_learning` runs: every result over its seeds, each run once.
+"""The suite `allo_learning`: the paper's results on Laplacian representations, over seeds.
 
-By the code of `bench.learning`: what has ended is not made again. Imports that and the tasks.
-Tests: `tests/suites/allo_learning/test_bench_allo_learning.py`.
+What is learned is in `tasks.py`; runs are made by `suites.dqn_learning.runs`, none of them twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from loopless.bench import machine
-from loopless.bench.result import Measurement, Result, save
+import numpy as np
+
+from loopless.bench.result import Measurement, Result, Target, save
 from loopless.bench.suites import Options, Say
+from loopless.bench.targets import at_least, at_most
 from pages import NOT_RUN, Lines, command, markdown_table
-from suites.allo_learning import promises
 from suites.allo_learning.tasks import MAZES, QUICK, Task, tasks
 from suites.dqn_learning.runs import Outcome, RunFailed, Runs
-from suites.dqn_learning.tasks import RUNS
 
-EVALUATION = "suites.allo_learning.evaluation"
+EVALUATION = "suites.allo_learning.suite"
 
 TITLES = {
     "result 1": "Mazes of corridors that ALLO learns and GGDO does not: similarity to the truth",
@@ -33,10 +37,7 @@ TITLES = {
 def run(options: Options, result: Result, say: Say) -> None:
     """Train everything. Rows are renewed as runs end; Ctrl-C passes through."""
     result.settings |= {"cores_for_a_run": 1, "layouts_of_the_paper": options.grids is not None}
-    result.machine = machine.describe()
-    commit = (result.machine["commit"] or {}).get("id", "installed")[:9]
-    folder = Path.cwd() / RUNS / result.suite / commit
-    runs = Runs(folder, options.threads, commit, EVALUATION)
+    runs = Runs.of(result, options.threads, evaluation=EVALUATION)
     if options.grids is None:
         say(f"allo_learning: without --grids DIR the paper's {' and '.join(MAZES)} are left out")
     train(runs, QUICK if options.quick else tasks(options.grids), options, result, say)
@@ -50,7 +51,7 @@ def train(runs: Runs, wanted: Sequence[Task], options: Options, result: Result, 
     for job, outcome in runs.outcomes(jobs):
         outcomes[job] = outcome
         say(f"{len(outcomes)}/{len(jobs)} {told(job.name, outcome)}")
-        rows = [promises.row_of(task, outcomes) for task in wanted]
+        rows = [row_of(task, outcomes) for task in wanted]
         result.measurements = [row for row in rows if row is not None]
         if options.json:
             save(result, options.json)
@@ -75,3 +76,93 @@ def _cells(row: Measurement) -> list[str]:
     final, seconds = row.details["final"], f"{row.details['wall_s']:.0f}"
     scores = [f"{row.value:.4f}", f"{min(final):.4f} … {max(final):.4f}"]
     return [row.case, row.contender, str(len(final)), *scores, seconds, command(row)]
+
+
+UNIT = "similarity"
+
+
+def row_of(task: Task, outcomes: Mapping[Any, Outcome | RunFailed]) -> Measurement | None:
+    """A task's row, if its run has ended."""
+    outcome = outcomes.get(task.job)
+    if outcome is None:
+        return None
+    section = f"result {task.number}"
+    row = Measurement(section, task.label, task.agent, "loopless", "ours", unit=UNIT)
+    row = replace(row, note=task.job.command)
+    if isinstance(outcome, RunFailed):
+        return replace(row, status="failed", reason=str(outcome))
+    final = outcome.final
+    low, high = final[0], final[0]
+    if len(final) > 1:
+        low, _, high = statistics.quantiles(final, n=4, method="inclusive")
+    details = {
+        "settings": outcome.settings,
+        "commit": outcome.commit,
+        "wall_s": round(outcome.wall_s, 1),
+        "final": final,
+        "best": outcome.best,
+        "curve_steps": outcome.curve_steps,
+        "curves": outcome.curve_returns,
+        **outcome.details,
+    }
+    return replace(
+        row, value=statistics.fmean(final), lower_quartile=low, upper_quartile=high,
+        samples=len(final), details=details, targets=tuple(targets(task, outcome)),
+    )  # fmt: skip
+
+
+def targets(task: Task, outcome: Outcome) -> Iterator[Target]:
+    """What is asked of a run that ended. Similarities are given in per cent, to be readable."""
+    final = [100 * score for score in outcome.final]
+    if task.each is not None:
+        yield at_least(100 * task.each, min(final), f"{task.each:.1%} similar, each agent")
+    if task.mean is not None:
+        yield at_least(100 * task.mean, statistics.fmean(final), f"{task.mean:.1%}, on average")
+    if task.most is not None:
+        yield at_most(100 * task.most, statistics.fmean(final), f"{task.most:.1%}, on average")
+    if task.spread is not None:
+        apart = max(final) - min(final)
+        yield at_most(100 * task.spread, apart, f"{100 * task.spread:g} points apart")
+    if task.percent is not None:
+        what = f"{task.percent:g} % error of eigenvalues 2 … d, the worst of all agents"
+        yield at_most(task.percent, 100 * worst_error(outcome), what)
+    if task.first is not None:
+        first = max(abs(values[0]) for values in outcome.details["eigenvalue"])
+        yield at_most(1000 * task.first, 1000 * first, f"{task.first:g} × 1000, eigenvalue 1")
+
+
+def worst_error(outcome: Outcome) -> float:
+    """The largest relative error of an eigenvalue after the first."""
+    truth = outcome.details["true_eigenvalue"]
+    return max(
+        abs(value - true) / true
+        for values in outcome.details["eigenvalue"]
+        for value, true in list(zip(values, truth, strict=True))[1:]
+    )
+
+
+def evaluate(path: Path) -> dict[str, Any]:
+    """Return similarities [agents] at the end and at their best, curves, and the eigenvalues."""
+    from loopless.runs.metrics import columns, read
+    from loopless.runs.pictures import snapshots
+
+    log = columns(read(path / "metrics.jsonl"))
+    curves = log["similarity"].mean(2)  # [rows, agents]
+    truth = snapshots.history(path)[-1]["kernel_eigenvalues"]
+    found = log["eigenvalue"][-1]
+    return {
+        "final": curves[-1].tolist(),
+        "best": np.nanmax(curves, 0).tolist(),
+        "curve_steps": log["step"].tolist(),
+        "curve_returns": np.round(curves.T, 5).tolist(),
+        "details": {
+            "similarity": np.round(log["similarity"][-1], 5).tolist(),
+            "eigenvalue": found.tolist(),
+            "true_eigenvalue": truth[: found.shape[1]].tolist(),
+            "barrier": np.atleast_1d(log["barrier"][-1]).tolist(),
+        },
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(evaluate(Path(sys.argv[1]))))

@@ -1,14 +1,15 @@
 """Our trainer in this suite: as it runs, by batches, and several seeds in one program.
 
-A call is a chunk with its row of metrics. Imports the trainer and so JAX. Tests:
-`tests/suites/allo_speed/test_bench_allo.py`.
+A call is a chunk with its row of metrics. Importing this imports JAX, so the suite does it late.
 """
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, cast
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +20,18 @@ from loopless.runs.progress.clock import Clock
 from loopless.train.allo.algorithm import build
 from loopless.train.allo.data import Batch
 from loopless.train.allo.run import ALLORun
-from suites.allo_speed.cases import TOLERANCE, Follower, Learning
-from suites.allo_speed.oracle import Indices, Layers
-from suites.dqn_speed.worker import Worker
+from suites.allo_speed.cases import (
+    BY_BATCHES,
+    OURS,
+    TOLERANCE,
+    Follower,
+    Indices,
+    Layers,
+    Learning,
+    million_operations,
+)
+from suites.dqn_speed.slices import Worker
 
-OURS, BY_BATCHES = "loopless", "loopless, --encode batches"
 SEEDS = 8
 CHUNK = 500  # steps in a call
 ENDLESS = {"steps": 10**9, "log_every": CHUNK, "plot_every": 0}
@@ -67,12 +75,36 @@ ENCODED_BY_BATCHES = Contender(
 IN_ONE_PROGRAM = Contender(TOGETHER, "loopless", "ours", partial(_prepare, seeds=SEEDS), TOLERANCE)
 
 
+def followed(case: Learning, worker: Worker) -> Follower:
+    """Time a run in another process; what is checked is a run in this one."""
+    return Follower(worker, lambda _: None, partial(follow, started(case)))
+
+
 def on_two_cores(stack: ExitStack) -> Contender:
     """All seeds in a process with two cores, which `stack` ends."""
 
     def prepare(case: Learning) -> Follower:
-        worker = stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS}))
-        return Follower(worker, lambda _: None, partial(follow, started(case)))
+        return followed(case, stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS})))
 
     note = "a process of its own on two cores, threads not limited"
     return Contender(TOGETHER_ON_TWO, "loopless", "ours", prepare, TOLERANCE, note=note)
+
+
+def count_operations(case: Learning, **changes: Any) -> float:
+    """Return the millions of floating-point operations of one update, sampling apart.
+
+    XLA sees nothing of what a program calls, so here all products and Adam's steps are its own.
+    """
+    from loopless.arrays.xla_cpu import product as jax_product
+    from loopless.train.engine import optimizer
+
+    run = started(case, **changes)
+    learner = run.algorithm.init(jax.random.key(0), jnp.float32(0.5))
+    drawn = Batch(*map(jnp.asarray, case.stream[0]))
+    step = jax.jit(run.algorithm.update)
+    with (
+        patch.object(jax_product, "LEAST", math.inf),
+        patch.object(optimizer, "NATIVE_SIZE", math.inf),
+    ):
+        lowered = step.lower(learner, run.table, drawn, jnp.int32(0))
+    return million_operations(lowered)

@@ -4,25 +4,28 @@ Each step draws two batches on the host, one pair after the other with a search 
 episode; copies three arrays of states to the device and gathers their coordinates there, outside
 of the compiled update; and calls the encoder three times in it. Every hundred steps some forty
 numbers are fetched one by one; every thousand three figures are drawn while training waits. What
-the founding note proposed is a switch each of a `Form`. Imports JAX and Optax. Its way to collect
-is in `plain_collection`, its pictures are in `plain_pictures`. Tests:
-`tests/suites/allo_speed/test_bench_allo.py`.
+the founding note proposed is a switch each of a `Form`. Further down are its way to collect, its
+pictures, and its whole run (`python -m suites.allo_speed.plain STEPS FOLDER`, seconds as JSON).
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from suites.allo_speed.oracle import Indices, Layers, Rules
+from loopless.envs.grids.world import GridWorld, make_grid
+from suites.allo_speed.cases import GRID, Indices, Layers, Learning, Rules
 
 LOG_EVERY, PLOT_EVERY = 100, 1000
 MOST_TERMINALS = 100  # a row's, in the proposed table
@@ -109,9 +112,7 @@ class Plain:
         return np.asarray(encode(self.params["encoder"], self.coordinates))
 
     def draw(self, folder: Path) -> None:
-        from suites.allo_speed.plain_pictures import draw
-
-        draw(folder, self.features(), np.asarray(self.params["duals"]), self.history)
+        draw_figures(folder, self.features(), np.asarray(self.params["duals"]), self.history)
 
     # --- the old buffer ------------------------------------------------------------------------
 
@@ -233,3 +234,134 @@ def _optimizer(rate: float, dual_rate: float) -> optax.GradientTransformation:
     return optax.chain(
         optax.masked(optax.adam(rate), encoder), optax.masked(optax.sgd(dual_rate), rest)
     )
+
+
+class Row(NamedTuple):
+    """An environment and its row: where it writes next, and what it has written."""
+
+    state: jax.Array
+    age: jax.Array
+    head: jax.Array
+    obs: jax.Array
+    terminals: jax.Array
+    valid: jax.Array
+    actions: jax.Array
+
+
+def collect_rows(
+    world: GridWorld, envs: int, steps: int, limit: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Observations and marks [envs, length] of so many steps each; ends are marked twice."""
+    targets = jnp.asarray(world.targets[:, :, 0])
+    width = 2 * steps + 1
+
+    def begin(key: jax.Array) -> Row:
+        state = jax.random.randint(key, (), 0, world.states, jnp.int32)
+        empty = jnp.zeros(width, jnp.int32)
+        return Row(state, jnp.int32(0), jnp.int32(1), empty.at[0].set(state), empty, empty, empty)
+
+    def step(row: Row, key: jax.Array) -> Row:
+        for_action, for_reset = jax.random.split(key)
+        action = jax.random.randint(for_action, (), 0, 4, jnp.int32)
+        later, head = targets[row.state, action], row.head
+        done = row.age + 1 >= limit
+        row = row._replace(
+            obs=row.obs.at[head].set(later),
+            actions=row.actions.at[head - 1].set(action),
+            valid=row.valid.at[head - 1].set(1),
+        )
+
+        def ended(row: Row) -> Row:
+            start = jax.random.randint(for_reset, (), 0, world.states, jnp.int32)
+            return row._replace(
+                state=start, age=jnp.int32(0), head=head + 2,
+                terminals=row.terminals.at[head - 1].set(1).at[head].set(1),
+                obs=row.obs.at[head + 1].set(start),
+            )  # fmt: skip
+
+        def goes_on(row: Row) -> Row:
+            return row._replace(state=later, age=row.age + 1, head=head + 1)
+
+        return jax.lax.cond(done, ended, goes_on, row)
+
+    @jax.jit
+    def all_steps(key: jax.Array) -> Row:
+        for_start, for_steps = jax.random.split(key)
+        rows = jax.vmap(begin)(jax.random.split(for_start, envs))
+        keys = jax.random.split(for_steps, steps)
+        many = jax.vmap(step)
+        return jax.lax.scan(lambda r, k: (many(r, jax.random.split(k, envs)), None), rows, keys)[0]
+
+    found = all_steps(jax.random.key(seed))
+    length = steps + steps // limit + (steps % limit > 0)
+    return np.asarray(found.obs)[:, :length], np.asarray(found.terminals)[:, :length] > 0
+
+
+CURVES = ("allo", "graph", "errors", "dual", "barrier_term", "gradient_norm")
+DPI = 300
+
+
+def draw_figures(
+    folder: Path, features: np.ndarray, duals: np.ndarray, history: list[dict[str, float]]
+) -> None:
+    """Three figures, drawn and written while the caller waits."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    world, d = make_grid(GRID), features.shape[1]
+    across = 5
+    figure, axes = pyplot.subplots(-(-d // across), across, figsize=(20, 8), squeeze=False)
+    for at, axis in enumerate(axes.flat):
+        if at < d:
+            image = axis.imshow(world.on_the_grid(features[:, at]), cmap="RdBu_r")
+            axis.set_title(f"Eigenvector {at}")
+            pyplot.colorbar(image, ax=axis)
+    figure.tight_layout()
+    figure.savefig(folder / "eigenvectors.png", dpi=DPI)
+    pyplot.close(figure)
+
+    figure, axes = pyplot.subplots(2, 3, figsize=(15, 8))
+    for name, axis in zip(CURVES, axes.flat, strict=True):
+        axis.plot([row[name] for row in history])
+        axis.set_title(name)
+    figure.tight_layout()
+    figure.savefig(folder / "learning_curves.png", dpi=DPI)
+    pyplot.close(figure)
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(14, 5))
+    for at in range(d):
+        values = np.array([row[f"dual_{at}"] for row in history])
+        axes[0].plot(-0.5 * values, label=f"{at}")
+        axes[1].semilogy(np.abs(values - duals[at, at]) + 1e-9)
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(folder / "duals.png", dpi=DPI)
+    pyplot.close(figure)
+
+
+def run_whole(steps: int, folder: Path, case: Learning | None = None) -> dict[str, float]:
+    """Make the original's default run, and return the seconds of its parts."""
+    case, start = case or Learning(), perf_counter()
+    obs, terminals = collect_rows(case.world, case.envs, case.length, case.length)
+    collected = perf_counter()
+    run = Plain(
+        case.layers, case.coordinates, obs, terminals, case.rules, case.batch, folder=folder
+    )
+    drawn, draw = 0.0, run.draw
+
+    def timed_draw(folder: Path) -> None:
+        nonlocal drawn
+        begun = perf_counter()
+        draw(folder)
+        drawn += perf_counter() - begun
+
+    run.draw = timed_draw
+    run.run(steps)
+    trained = perf_counter() - collected
+    return {"collect_s": collected - start, "train_s": trained - drawn, "plots_s": drawn}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_whole(int(sys.argv[1]), Path(sys.argv[2]))))

@@ -1,14 +1,15 @@
-"""What the suite `allo` measures, section by section.
+"""The suite `allo_speed`: training steps and whole runs beside the original pipeline.
 
-Imports its contenders and promises, and the shared core. Tests:
-`tests/suites/allo_speed/test_bench_allo.py`.
+What is learned and what has to come out is in `cases.py`, our trainer as a contender in `ours.py`,
+and the original pipeline, written plainly, in `plain.py`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -17,14 +18,33 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from loopless.bench.contest import Contest
+from loopless.bench.contest import Contender, Contest
 from loopless.bench.result import Headline, Measurement, Result, Role
 from loopless.bench.suites import Options, Say
+from loopless.bench.targets import (
+    Rows,
+    as_fast,
+    as_rate,
+    at_most,
+    attach,
+    per_item,
+    ratio,
+    stated,
+    values,
+)
 from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
-from suites.allo_speed import contenders, operations, promises, whole
-from suites.allo_speed.cases import Learning
-from suites.processes import prepare_like_training
+from suites.allo_speed.cases import (
+    BY_BATCHES,
+    ORIGINAL,
+    OURS,
+    TOLERANCE,
+    Follower,
+    Learning,
+    million_operations,
+)
+from suites.dqn_speed.slices import NATIVE_TITLE, measure_native
+from suites.processes import one_thread, prepare_like_training, run_child
 
 SMALL, LARGE = Learning(256), Learning(1024)
 STEPS = 20_000
@@ -33,6 +53,7 @@ WHOLE_RUNS = 3  # of ours, which are short enough for a neighbour of the machine
 
 TITLES = {
     "steps": "Training steps a second, sampling included",
+    "native": NATIVE_TITLE,
     "whole": "A whole run: collect, train, pictures; process start to end",
     "operations": "Floating-point operations of one update, as compiled",
     "seeds": "Several seeds: steps a second, over all of them",
@@ -58,6 +79,9 @@ def run(options: Options, result: Result, say: Say) -> None:
         measure_seeds(SMALL, contest)
         measure_whole(STEPS, contest)
     if options.ablate:
+        from suites.allo_speed import ours
+
+        measure_native(SMALL, contest, ours.CHUNK, ours.followed, **ours.ENDLESS)
         measure_proposals(SMALL, contest)
 
 
@@ -65,16 +89,16 @@ def measure_steps(cases: Iterable[Learning], contest: Contest) -> None:
     from suites.allo_speed import ours
 
     mine = (ours.CONTENDER, ours.ENCODED_BY_BATCHES)
-    steps = {each.name: ours.CHUNK for each in mine} | {contenders.ORIGINAL: contenders.STEPS}
+    steps = {each.name: ours.CHUNK for each in mine} | {ORIGINAL: STEPS_IN_A_CALL}
     for case in cases:
-        judge = partial(promises.judge_steps, case, steps)
-        contest.run("steps", case, (*mine, contenders.CONTENDER), judge)
+        judge = partial(judge_steps, case, steps)
+        contest.run("steps", case, (*mine, AS_IT_WAS), judge)
 
 
 def measure_operations(cases: Iterable[Learning], contest: Contest) -> None:
     for case in cases:
         contest.say(f"operations: {case.label}")
-        contest.result.measurements += promises.judge_operations(operations.rows(case))
+        contest.keep(judge_operations(operation_rows(case)))
 
 
 def measure_seeds(case: Learning, contest: Contest) -> None:
@@ -82,7 +106,7 @@ def measure_seeds(case: Learning, contest: Contest) -> None:
     from suites.allo_speed import ours
 
     racing = [ours.CONTENDER, ours.IN_ONE_PROGRAM]
-    judge = partial(promises.judge_seeds, ours.CONTENDER.name, ours.SEEDS, ours.CHUNK)
+    judge = partial(judge_seeds, ours.CONTENDER.name, ours.SEEDS, ours.CHUNK)
     with ExitStack() as stack:
         if (os.cpu_count() or 1) > 1:
             racing.append(ours.on_two_cores(stack))
@@ -92,15 +116,15 @@ def measure_seeds(case: Learning, contest: Contest) -> None:
 def measure_whole(steps: int, contest: Contest) -> None:
     label = f"1M transitions, {steps:,} steps, pictures"
     forms: tuple[tuple[str, str, Role, int, Any], ...] = (
-        (promises.OURS, "loopless", "ours", WHOLE_RUNS, whole.of_ours),
-        (contenders.ORIGINAL, "jax", "reference", 1, whole.of_original),
+        (OURS, "loopless", "ours", WHOLE_RUNS, time_ours),
+        (ORIGINAL, "jax", "reference", 1, time_original),
     )
     rows = []
     for name, library, role, runs, measure in forms:
         contest.say(f"whole: {name}")
         row = Measurement("whole", label, name, library, role)
         rows.append(_measured(row, runs, partial(measure, steps)))
-    contest.result.measurements += promises.judge_whole(rows)
+    contest.keep(judge_whole(rows))
 
 
 def _measured(row: Measurement, runs: int, measure: Callable[[], dict[str, Any]]) -> Measurement:
@@ -118,14 +142,14 @@ def measure_proposals(case: Learning, contest: Contest) -> None:
     from suites.allo_speed.plain import PLOT_EVERY
 
     plot_s = seconds_of_plots(case)
-    judge = partial(promises.judge_proposals, plot_s, PLOT_EVERY)
-    contest.run("proposals", case, (contenders.LOGGING, *contenders.PROPOSALS), judge)
+    judge = partial(judge_proposals, plot_s, PLOT_EVERY)
+    contest.run("proposals", case, (WITH_LOG, *PROPOSALS), judge)
 
 
 def seconds_of_plots(case: Learning, count: int = PLOTS) -> float:
     """What the original's figures take, the first time left out."""
-    run, taken = contenders.plain(case), []
-    run.run(contenders.LOGGED)
+    run, taken = original(case), []
+    run.run(LOGGED)
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(count + 1):
             start = perf_counter()
@@ -136,9 +160,213 @@ def seconds_of_plots(case: Learning, count: int = PLOTS) -> float:
 
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: a table for each section, the proposals with their claims."""
-    names = ("steps", "whole", "operations", "seeds")
+    names = ("steps", "native", "whole", "operations", "seeds")
     tables = [grid(TITLES[name], rows) for name in names if (rows := section(result, name))]
     if proposed := section(result, "proposals"):
         head = f"{TITLES['proposals']}; {proposed[0].case}"
         tables.append(claims(head, "one step", proposed, gains=True))
     return tables
+
+
+FASTER = {256: 5.0, 1024: 12.0}  # steps a second, by batch
+WHOLE_FACTOR = 10.0
+RATE = "steps/s"
+LOG_SHARE = 2.0  # per cent of the training thread's time
+
+
+def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> Rows:
+    """`steps` in a call, by contender."""
+    rows = [as_rate(row, steps[row.contender], RATE) for row in rows]
+    if case.batch not in FASTER:
+        return rows
+    return attach(rows, OURS, as_fast(rows, OURS, {ORIGINAL: FASTER[case.batch]}))
+
+
+def judge_operations(rows: Rows) -> Rows:
+    """Ours computes no more than the three-call form; by batches it is that form."""
+    counts = values(rows)
+    share = {name: ratio(counts[name], counts.get(ORIGINAL)) for name in counts}
+    rows = attach(rows, OURS, [at_most(1.0, share.get(OURS), f"as many as the {ORIGINAL}")])
+    told = stated(share.get(BY_BATCHES), f"× as many as the {ORIGINAL}")
+    return attach(rows, BY_BATCHES, [told])
+
+
+def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> Rows:
+    """Steps a second, over all seeds, of which all rows have `seeds` but the single one."""
+    rows = [as_rate(row, steps * (1 if row.contender == single else seeds), RATE) for row in rows]
+    rates = values(rows)
+    for name in rates.keys() - {single}:
+        gain = ratio(rates[name], rates.get(single))
+        rows = attach(rows, name, [stated(gain, f"× as fast as {seeds} runs one after the other")])
+    return rows
+
+
+def judge_whole(rows: Rows) -> Rows:
+    """Seconds of whole runs, and what the log and the plots cost ours."""
+    targets = as_fast(rows, OURS, {ORIGINAL: WHOLE_FACTOR})
+    ours = next((row for row in rows if row.contender == OURS), None)
+    if ours is not None and ours.value is not None:
+        spent = 100 * ours.details["log_share"]
+        targets.append(at_most(LOG_SHARE, spent, f"{LOG_SHARE:g} % of its time for log and plots"))
+    return attach(rows, OURS, targets)
+
+
+def judge_proposals(plot_s: float, every: int, rows: Rows) -> Rows:
+    """Times of one step, its share of plots included; how much each proposal gains."""
+    rows = [
+        _one_step(row, 0.0 if row.contender in DRAWS_NO_PLOTS else plot_s / every) for row in rows
+    ]
+    times = values(rows)
+    for name in times.keys() - {ORIGINAL}:
+        rows = attach(
+            rows,
+            name,
+            [stated(ratio(times[ORIGINAL], times[name]), f"× as fast as the {ORIGINAL}")],
+        )
+    return rows
+
+
+def _one_step(row: Measurement, plots_s: float) -> Measurement:
+    return replace(per_item(row, LOGGED, plots_s), details={"plots_s": plots_s})
+
+
+ALL = "proposed: all eight"
+STEPS_IN_A_CALL = 20  # in a call; with proposals so many that one row is logged
+LOGGED = 100
+OVERALL = "part of “2–3× overall”"
+
+
+def original(case: Learning, **switches: bool):
+    """A run of the original's form, on the case's walks."""
+    from suites.allo_speed.plain import Form, Plain
+
+    walks = case.walks
+    arguments = case.layers, case.coordinates, walks.obs, walks.terminals, case.rules, case.batch
+    return Plain(*arguments, form=Form(**switches))
+
+
+def _prepare(case: Learning, steps: int = STEPS_IN_A_CALL, **switches: bool) -> Follower:
+    run = original(case, **switches)
+    return Follower(partial(run.run, steps), lambda _: None, original(case, **switches).follow)
+
+
+def _proposal(number: int, what: str, claim: str, note: str, **switches: bool) -> Contender:
+    prepare = partial(_prepare, steps=LOGGED, **switches)
+    name = f"proposed {number}: {what}"
+    return Contender(name, "jax", "proposal", prepare, TOLERANCE, claim=claim, note=note)
+
+
+NOTE = (
+    "host sampling, three eager gathers and a dispatch a step; without its plots, unless they are "
+    "named"
+)
+AS_IT_WAS = Contender(ORIGINAL, "jax", "reference", _prepare, TOLERANCE, note=NOTE)
+WITH_LOG = Contender(
+    ORIGINAL, "jax", "reference", partial(_prepare, steps=LOGGED), TOLERANCE, note=NOTE
+)
+NO_OP = "no-op: XLA makes the same program of it"
+SWITCHES = {
+    "table_sampling": True, "one_encoder_call": True, "plots": False, "one_gather": True,
+    "matmul": True, "batched_fetch": True, "reused_eye": True, "jitted_gate": True,
+}  # fmt: skip
+PROPOSALS = (
+    _proposal(
+        1, "sampling vectorised", "“50–70 %” of a step",
+        "real; that share holds only where an update takes less than a millisecond",
+        table_sampling=True,
+    ),
+    _proposal(
+        2, "one encoder call for three batches", OVERALL,
+        "drags the batch without a gradient through the backward pass", one_encoder_call=True,
+    ),
+    _proposal(
+        3, "plots out of the loop", OVERALL, "real; ours draws them in another process", plots=False
+    ),
+    _proposal(
+        4, "one gather of coordinates", OVERALL, "still outside of the compiled update",
+        one_gather=True,
+    ),
+    _proposal(5, "@ in place of einsum", OVERALL, NO_OP, matmul=True),
+    _proposal(
+        6, "metrics fetched at once", OVERALL, "once in a hundred steps", batched_fetch=True
+    ),
+    _proposal(7, "eye reused, products regrouped", OVERALL, NO_OP, reused_eye=True),
+    _proposal(8, "jit on the gate's helper", OVERALL, NO_OP, jitted_gate=True),
+    Contender(
+        ALL, "jax", "proposal", partial(_prepare, steps=LOGGED, **SWITCHES), TOLERANCE,
+        claim="“2–3×” overall",
+    ),
+)  # fmt: skip
+DRAWS_NO_PLOTS = {PROPOSALS[2].name, ALL}
+
+
+def operation_rows(case: Learning) -> Rows:
+    """Return rows of the original's update, of that with one encoder call, and of ours."""
+    from suites.allo_speed import ours
+
+    by_batches = ours.count_operations(case, encode="batches")
+    forms: tuple[tuple[str, str, Role, float], ...] = (
+        (ORIGINAL, "jax", "reference", count_original(case)),
+        (PROPOSALS[1].name, "jax", "proposal", count_original(case, one_encoder_call=True)),
+        (OURS, "loopless", "ours", ours.count_operations(case)),
+        (BY_BATCHES, "loopless", "ours", by_batches),
+    )
+    return [
+        Measurement("operations", case.label, name, library, role, unit="MFLOP", value=value)
+        for name, library, role, value in forms
+    ]
+
+
+def count_original(case: Learning, **switches: bool) -> float:
+    """Return the millions of operations of the compiled update, sampling and gathers apart."""
+    run = original(case, **switches)
+    batches = [run.coordinates[rows] for rows in case.stream[0]]
+    lowered = run.update.lower(run.params, run.moments, *batches)
+    return million_operations(lowered)
+
+
+def time_original(steps: int) -> dict[str, float]:
+    """Return seconds of the original's default run, and of its parts.
+
+    The original turned its rows into episodes by a Python loop over device scalars, seven minutes
+    for the default run; that is left out.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, text = run_alone("suites.allo_speed.plain", str(steps), folder)
+    return {"seconds": seconds, **json.loads(text)}
+
+
+def time_ours(steps: int, case: Learning | None = None) -> dict[str, Any]:
+    """Return seconds of `loopless train allo` with the original's settings, and what it came to.
+
+    `log_share` is the share of the training thread's time that went to log and plots.
+    """
+    from loopless.runs.metrics import columns, read
+
+    words = ["train", "allo", *(case or Learning()).words(), "--steps", str(steps)]
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, _ = run_alone("loopless.cli", *words, "--runs", folder, "--run", "whole")
+        run = Path(folder) / "whole"
+        log = columns(read(run / "metrics.jsonl"))
+        pictures = sorted(path.name for path in (run / "plots").iterdir())
+    return {
+        "seconds": seconds,
+        "log_share": log_share(log, "time_log"),
+        "similarity": float(log["similarity_mean"][-1]),
+        "pictures": pictures,
+    }
+
+
+def log_share(log: dict[str, Any], part: str) -> float:
+    """Return the share of the training thread's time that a part took, compilation left out."""
+    import numpy as np
+
+    steps = np.diff(log["step"], prepend=0)[1:]
+    seconds = steps / log["steps_per_second"][1:]
+    return float((np.nan_to_num(log[part][1:]) * seconds).sum() / seconds.sum())
+
+
+def run_alone(module: str, *words: str) -> tuple[float, str]:
+    """Run a child with one thread on one core: its seconds, and what it printed."""
+    cores = {max(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else None
+    return run_child(module, *words, environment=one_thread(), cores=cores)

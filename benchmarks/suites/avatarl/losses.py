@@ -1,7 +1,8 @@
-"""What the loss is measured on: logits of student and critic, gold tokens, and the right answer.
+"""What the loss is measured on, and the right answer: loss and gradient in dense float64 NumPy.
 
-Gold is drawn from the critic, and the student is a noisy copy of it. Imports NumPy and `plain`.
-Tests: `tests/suites/avatarl/test_bench_avatarl_losses.py`.
+Gold is drawn from the critic, and the student is a noisy copy of it. The answer is one array
+operation after the other, rows in blocks, with no attention to speed; the tests hold it to the
+loop twin.
 """
 
 from __future__ import annotations
@@ -13,7 +14,112 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Contender, Verdict
-from suites.avatarl.plain import METHOD, Answer, answer
+
+BLOCK = 1 << 22  # numbers in a block of rows
+CROSS_ENTROPY = "cross-entropy"  # beside the variants
+TINY, FLOOR = 1e-8, 1e-10  # the published code's guards of divisions and of logarithms
+
+
+@dataclass(frozen=True)
+class Method:
+    """The numbers of the published configuration."""
+
+    reality_weight: float = 0.7
+    critic_weight: float = 0.3
+    label_smoothing: float = 0.1
+    reward_scale: float = 100.0
+    reward_clamp: float = 1.5
+    entropy_coefficient: float = 0.01
+
+
+METHOD = Method()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Losses [N], their gradients [N, V] by the student's logits, and how near each row came to
+    another answer: the least distance of a product from a threshold, in parts of it [N]."""
+
+    losses: np.ndarray
+    gradients: np.ndarray
+    margins: np.ndarray
+
+
+def answer(student, critic, gold, k: int, variant: str, method: Method = METHOD) -> Answer:
+    """Of a variant of `avatarl_loss`, or of CROSS_ENTROPY."""
+    length = max(1, BLOCK // student.shape[-1])
+    parts = [
+        _block(student[rows], critic[rows], gold[rows], k, variant, method)
+        for rows in (slice(i, i + length) for i in range(0, len(gold), length))
+    ]
+    return Answer(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _block(z, c, gold, k, variant, method: Method):
+    z, c = np.asarray(z, np.float64), np.asarray(c, np.float64)
+    rows, beta = np.arange(len(gold)), method.entropy_coefficient
+    is_gold = np.zeros(z.shape, bool)
+    is_gold[rows, gold] = True
+    if variant == CROSS_ENTROPY:
+        log_pi = _log_softmax(z)
+        return -log_pi[is_gold], np.exp(log_pi) - is_gold, np.full(len(gold), np.inf)
+    chosen = _best(z, k) | _best(c, k) | is_gold
+    n = chosen.sum(-1, keepdims=True)
+    smoothing = method.label_smoothing
+    reality = np.where(is_gold, 1 - smoothing, smoothing / np.maximum(n - 1, 1))[chosen]
+    mentor = np.exp(_log_softmax(c)[chosen])
+    u = np.zeros_like(z)
+    u[chosen] = reality**method.reality_weight * mentor**method.critic_weight
+    rewards, margins = (_target if variant == "fixed" else _rewards)(u, chosen, is_gold, n, method)
+    divisor = 1 if variant == "fixed" else n + TINY
+    tau = 1 + beta if variant in ("subset", "full") else 1
+    log_pi = _log_softmax(np.where(chosen, z, -np.inf) / tau if variant == "subset" else z / tau)
+    pi = np.exp(log_pi)
+    floor = FLOOR if variant == "original" else 0
+    with np.errstate(divide="ignore"):
+        logs = np.log(pi + floor)
+    a = np.divide(pi, pi + floor, out=np.ones_like(pi), where=pi + floor > 0)
+    logs = np.where(np.isfinite(logs), logs, 0)  # where they count for nothing
+    pushed = rewards * a
+    losses = -(rewards * logs).sum(-1, keepdims=True) / divisor
+    gradients = (pi * pushed.sum(-1, keepdims=True) - pushed) / (divisor * tau)
+    if variant in ("fixed", "original"):
+        h = logs + a
+        losses += beta * (pi * logs).sum(-1, keepdims=True)
+        gradients += beta * pi * (h - (pi * h).sum(-1, keepdims=True))
+    return losses[:, 0], gradients, margins
+
+
+def _rewards(u, chosen, is_gold, n, method: Method):
+    total = u.sum(-1, keepdims=True)
+    p, threshold = u / (total + TINY), total / (n + TINY)
+    scaled = np.where(chosen & (p > threshold), method.reward_scale * p, 0)
+    largest = scaled.max(-1, keepdims=True)
+    clamped = scaled * method.reward_clamp / (largest + TINY)
+    return np.where(largest > method.reward_clamp, clamped, scaled), _margins(p, threshold, chosen)
+
+
+def _target(u, chosen, is_gold, n, method: Method):
+    p = u / u.sum(-1, keepdims=True)
+    kept = np.where(p * n >= 1, p, 0)
+    kept = np.where(is_gold, kept.max(-1, keepdims=True), kept)
+    return kept / kept.sum(-1, keepdims=True), _margins(p, 1 / n, chosen)
+
+
+def _margins(p, threshold, chosen):
+    return np.where(chosen, np.abs(p / threshold - 1), np.inf).min(-1)
+
+
+def _best(x, k):
+    """Whether each token is among the k largest of its row; no two are taken to be equal."""
+    k = min(k, x.shape[-1])
+    return x >= np.partition(x, -k, -1)[:, -k, None]
+
+
+def _log_softmax(x):
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
 
 VARIANTS = ("fixed", "original", "subset", "full")
 TOLERANCE = 1e-5  # of the loss by its size, and of a position's gradient, whose parts are below 1

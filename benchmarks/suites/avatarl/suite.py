@@ -1,26 +1,54 @@
-"""What the suite `avatarl` measures, section by section.
+"""The suite `avatarl`: the loss beside the code it replaces, its memory, and whole updates.
 
-Imports its contenders and promises, and the shared core. Tests:
-`tests/suites/avatarl/test_bench_avatarl.py`.
+What is measured on and what is right is in `losses.py`; the loss by everyone, the looped original
+and what followed it included, is in `plain.py`; updates of a student are in `training.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from loopless.bench.contest import Contender, Contest
+from loopless.bench.contest import Contender, Contest, Entry, enter
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
+from loopless.bench.targets import (
+    Rows,
+    as_fast,
+    as_rate,
+    at_least,
+    at_most,
+    attach,
+    beside,
+    ratio,
+    speeds,
+    stated,
+)
 from loopless.bench.timing import Budget
+from loopless.process import peak_bytes, resident_bytes
 from pages import Lines, cell, grid, markdown_table, section
-from suites.avatarl import memory, operations, promises, proposals
-from suites.avatarl.contenders import CONTENDERS
-from suites.avatarl.losses import Losses
-from suites.avatarl.plain import METHOD
+from suites.avatarl.losses import METHOD, Losses
+from suites.avatarl.plain import (
+    CONTENDERS,
+    FIRST,
+    FULL,
+    JAX_ENTROPY,
+    LOOPED,
+    ORIGINAL,
+    OURS,
+    PROPOSAL_CONTENDERS,
+    SUBSET,
+    TODAY,
+    TORCH_ENTROPY,
+    our_name,
+    vectorised,
+)
+from suites.processes import run_child
 
 SMALL = (Losses(65, 4, 4096), Losses(65, 16, 4096))
 LARGE = Losses(50304, 4, 256)
@@ -67,33 +95,28 @@ def measure_losses(
     cases: Iterable[Losses], contenders: Sequence[Contender], contest: Contest
 ) -> None:
     for case in cases:
-        contest.run("loss", case, contenders, partial(promises.judge, case))
-
-
-def measure_memory(case: Losses, contest: Contest) -> None:
-    contest.say(f"memory: {case.label}")
-    contest.result.measurements += promises.judge_memory(memory.rows(case))
+        contest.run("loss", case, contenders, partial(judge, case))
 
 
 def measure_operations(cases: Iterable[Losses], contest: Contest) -> None:
     for case in cases:
         contest.say(f"operations: {case.label}")
-        contest.result.measurements += operations.rows(case)
+        contest.keep(operation_rows(case))
 
 
 def measure_training(case: Any, contest: Contest) -> None:
     """Whole updates, as `loopless train` makes them and as eager PyTorch does."""
-    from suites.avatarl import torch_training, training
+    from suites.avatarl import training
 
-    mine, eager = training.CONTENDERS, torch_training.CONTENDERS
+    mine, eager = training.JAX_CONTENDERS, training.TORCH_CONTENDERS
     tokens = {each.name: case.size * training.UPDATES for each in mine}
     tokens |= {each.name: case.size for each in eager}
-    contest.run("training", case, (*mine, *eager), partial(promises.judge_training, tokens))
+    contest.run("training", case, (*mine, *eager), partial(judge_training, tokens))
 
 
 def measure_proposals(cases: Iterable[Losses], contest: Contest) -> None:
     for case in cases:
-        contest.run("proposals", case, proposals.CONTENDERS)
+        contest.run("proposals", case, PROPOSAL_CONTENDERS)
 
 
 def page(result: Result) -> list[Lines]:
@@ -118,3 +141,178 @@ def page(result: Result) -> list[Lines]:
 
 def _answer(row: Measurement) -> str:
     return "the original's" if row.status == "ok" else f"another: {row.reason}"
+
+
+SMALL_V, LARGE_V = 65, 50304  # vocabularies for which something is promised
+LOOP_FACTORS = {
+    ("JAX", SMALL_V): 60, ("PyTorch", SMALL_V): 20, ("JAX", LARGE_V): 5, ("PyTorch", LARGE_V): 5,
+}  # fmt: skip
+FORM_FACTORS = {
+    ("JAX", SMALL_V): 6, ("PyTorch", SMALL_V): 2, ("JAX", LARGE_V): 3, ("PyTorch", LARGE_V): 3,
+}  # fmt: skip
+ENTROPY_LIMITS = {"PyTorch": (TORCH_ENTROPY, 1.6), "JAX": (JAX_ENTROPY, 2.8)}
+PLAIN_STEP = 0.45  # of the tokens a second that plain cross-entropy makes
+EXTRA = 0.6  # of one array of the logits' size
+# What a variant has to beat: the code of the same loss. The default beats all.
+TO_BEAT = {
+    "fixed": (LOOPED, SUBSET, FULL),
+    "original": (LOOPED,),
+    "subset": (SUBSET,),
+    "full": (FULL,),
+}
+
+
+def judge(case: Losses, rows: Rows) -> list[Measurement]:
+    """Times of forward and backward."""
+    rows = list(rows)
+    for library in ("JAX", "PyTorch"):
+        where = (library, case.vocabulary)
+        for variant, others in TO_BEAT.items() if where in LOOP_FACTORS else ():
+            factors = {x: (LOOP_FACTORS if x == LOOPED else FORM_FACTORS)[where] for x in others}
+            name = our_name(library, variant)
+            rows = attach(rows, name, as_fast(rows, name, factors))
+        rows = attach(rows, our_name(library, "fixed"), _entropy_targets(case, library, rows))
+    return rows
+
+
+def _entropy_targets(case: Losses, library: str, rows: Rows) -> list:
+    found, (name, limit) = speeds(rows), ENTROPY_LIMITS[library]
+    times = ratio(found.get(name), found.get(our_name(library, "fixed")))
+    if case.vocabulary == LARGE_V:
+        return [at_most(limit, times, f"{limit:g} × {name}")]
+    return [stated(times, f"× {name}")]
+
+
+def judge_memory(rows: Rows) -> list[Measurement]:
+    """Parts of one array of the logits' size, beyond logits and gradient."""
+    rows = list(rows)
+    for library in ("JAX", "PyTorch"):
+        name = our_name(library, "fixed")
+        held = next((row.value for row in rows if row.contender == name), None)
+        rows = attach(rows, name, [at_most(EXTRA, held, f"{EXTRA:g} of one [N, V] float32 array")])
+    return rows
+
+
+def judge_training(tokens: Mapping[str, int], rows: Rows) -> list[Measurement]:
+    """Tokens a second end to end; `tokens` of a call, by contender."""
+    from suites.avatarl import training
+
+    rows = [as_rate(row, tokens[row.contender], "tokens/s") for row in rows]
+    by_library = (
+        (training.OURS, training.OURS_ENTROPY),
+        (training.TORCH_OURS, training.TORCH_ENTROPY_STEP),
+    )
+    forms = training.TORCH_TODAY, training.TORCH_ORIGINAL
+    for name, entropy in by_library:
+        targets = as_fast(rows, name, {entropy: PLAIN_STEP})
+        rows = attach(rows, name, [*targets, *beside(rows, name, forms)])
+    return rows
+
+
+OUR_LOSS, TODAYS_FORM, PLAIN_ENTROPY = "ours", "today", "entropy"  # what a child can run
+
+
+def measure_memory(case: Losses, contest: Contest) -> None:
+    """Measure what each needs beyond logits and gradient, in arrays of the logits' size."""
+    rows = []
+    for name, library, probe in (
+        (our_name("JAX", "fixed"), "loopless", partial(in_jax, case)),
+        (our_name("PyTorch", "fixed"), "loopless", partial(in_torch, case, OUR_LOSS)),
+        (FULL, "torch", partial(in_torch, case, TODAYS_FORM)),
+        (TORCH_ENTROPY, "torch", partial(in_torch, case, PLAIN_ENTROPY)),
+    ):
+        role = "ours" if library == "loopless" else "reference"
+        row = Measurement("memory", case.label, name, library, role, unit="arrays")
+        rows.append(contest.measure(row, probe))
+    contest.keep(judge_memory(rows))
+
+
+def in_jax(case: Losses) -> float:
+    """The temporaries of the compiled program; it is not run."""
+    import jax
+    import jax.numpy as jnp
+
+    from loopless import avatarl_loss
+
+    logits = jax.ShapeDtypeStruct((case.count, case.vocabulary), jnp.float32)
+    gold = jax.ShapeDtypeStruct((case.count,), jnp.int32)
+    loss_of = partial(avatarl_loss, top_k=case.top_k)
+    program = jax.jit(jax.value_and_grad(loss_of, has_aux=True)).lower(logits, logits, gold)
+    held = program.compile().memory_analysis()
+    if held is None:
+        raise RuntimeError("this backend of JAX does not tell what its programs hold")
+    return held.temp_size_in_bytes / (4 * case.size)
+
+
+def in_torch(case: Losses, what: str) -> float:
+    """The peak of a child process, less what it held before and less the gradient."""
+    words = [what, str(case.vocabulary), str(case.top_k), str(case.count)]
+    return json.loads(run_child("suites.avatarl.suite", *words)[1].splitlines()[-1])
+
+
+def _peak(what: str, case: Losses) -> float:
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from loopless import avatarl_loss
+
+    def loss_of(student: Any, critic: Any, gold: Any) -> Any:
+        if what == OUR_LOSS:
+            return avatarl_loss(student, critic, gold, top_k=case.top_k)[0]
+        if what == TODAYS_FORM:
+            return vectorised(student, critic, gold, case.top_k, full=True)[0]
+        return cross_entropy(student, gold)
+
+    def inputs(count: int) -> list[Any]:
+        generator = torch.Generator().manual_seed(0)
+        shape = (count, case.vocabulary)
+        student = torch.randn(shape, generator=generator).requires_grad_()
+        gold = torch.randint(case.vocabulary, (count,), generator=generator)
+        return [student, torch.randn(shape, generator=generator), gold]
+
+    loss_of(*inputs(8)).backward()  # code loaded, kernels compiled
+    arrays = inputs(case.count)
+    before = resident_bytes()
+    loss_of(*arrays).backward()
+    gradient = 4 * case.size
+    return max(0.0, peak_bytes() - before - gradient) / gradient
+
+
+if __name__ == "__main__":
+    name, *sizes = sys.argv[1:]
+    print(json.dumps(_peak(name, Losses(*map(int, sizes)))))
+
+
+FEWER = 30  # than the loop, at many positions
+COUNTED = (
+    *(each for each in OURS if each.name == our_name("PyTorch", "fixed")),
+    ORIGINAL,
+    FIRST,
+    TODAY,
+)
+
+
+def operation_rows(case: Losses) -> list[Measurement]:
+    entries = [enter(each, "operations", case) for each in COUNTED]
+    found = [replace(each.row, unit="operations", value=_count(each)) for each in entries]
+    counts = {row.contender: row.value for row in found}
+    name = our_name("PyTorch", "fixed")
+    fewer = at_least(FEWER, ratio(counts[LOOPED], counts[name]), f"{FEWER} × fewer than a loop")
+    return attach(found, name, [fewer])
+
+
+def _count(entry: Entry) -> float | None:
+    if entry.call is None:
+        return None
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            self.count += 1
+            return func(*args, **(kwargs or {}))
+
+    with Counter() as counter:
+        entry.call()
+    return counter.count

@@ -1,25 +1,26 @@
-"""What the suite `avatarl_learning` runs: a critic, then students of every loss over the seeds.
+"""The suite `avatarl_learning`: a critic, then students of every loss over the seeds.
 
 Half an hour and more: the JSON is written after each run, and finished runs are not made again
-(`outcomes`). Imports the shared core. Tests:
-`tests/suites/avatarl_learning/test_bench_text_learning.py`.
+(`suites.dqn_learning.runs`). Who learns is in `tasks.py`.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from loopless.bench import machine
 from loopless.bench.result import Measurement, Result, save
 from loopless.bench.suites import Options, Say
+from loopless.bench.targets import Rows, at_most, attach, stated
 from pages import NOT_RUN, Lines, markdown_table, section
-from suites.avatarl_learning import promises, tasks
-from suites.avatarl_learning.outcomes import Text, TextRuns
-from suites.avatarl_learning.tasks import TextJob
-from suites.dqn_learning.runs import RunFailed
-from suites.dqn_learning.tasks import RUNS
+from suites.avatarl_learning import tasks
+from suites.avatarl_learning.tasks import STUDENTS, Student, TextJob
+from suites.dqn_learning.runs import RunFailed, Runs
 
 TITLES = {"learning": "Validation cross-entropy after equal tokens, averaged over seeds"}
 SAMPLED = 600  # characters of a sample that are shown
@@ -27,13 +28,11 @@ SAMPLED = 600  # characters of a sample that are shown
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Train everyone. Rows are renewed as runs end; Ctrl-C passes through."""
-    result.machine = machine.describe()
-    commit = (result.machine["commit"] or {}).get("id", "installed")[:9]
-    folder = Path.cwd() / RUNS / result.suite / (f"{commit}-quick" if options.quick else commit)
-    train(lambda: TextRuns(folder, options.threads, commit), options, result, say)
+    new_runs = partial(TextRuns.of, result, options.threads, quick=options.quick)
+    train(new_runs, options, result, say)
 
 
-def train(new_runs: Callable[[], TextRuns], options: Options, result: Result, say: Say) -> None:
+def train(new_runs: Callable[[], Runs[Text]], options: Options, result: Result, say: Say) -> None:
     """The critic, and once it is there the students, so many at once as there are threads."""
     steps = tasks.QUICK_STEPS if options.quick else None
     critic = tasks.critic(steps)
@@ -46,23 +45,23 @@ def train(new_runs: Callable[[], TextRuns], options: Options, result: Result, sa
     outcomes: dict[TextJob, Text | RunFailed] = {}
     say(f"{result.suite}: {len(everyone)} run(s), {options.threads} at once")
     for group in ([critic], everyone[1:]):
-        for job, outcome in new_runs().text_outcomes(group):
+        for job, outcome in new_runs().outcomes(group):
             outcomes[job] = outcome
-            say(f"{len(outcomes)}/{len(everyone)} {told(job, outcome)}")
+            say(f"{len(outcomes)}/{len(everyone)} {describe(job, outcome)}")
             if isinstance(outcome, Text):
                 result.settings["corpus"] = outcome.corpus
-            result.measurements = promises.rows_of(case, critic, jobs, outcomes)
+            result.measurements = rows_of(case, critic, jobs, outcomes)
             if options.json:
                 save(result, options.json)
         if isinstance(outcomes[critic], RunFailed):
             return
 
 
-def told(job: TextJob, outcome: Text | RunFailed) -> str:
+def describe(job: TextJob, outcome: Text | RunFailed) -> str:
     if isinstance(outcome, RunFailed):
         return str(outcome)
     loss = outcome.final["validation_per_character"]
-    return f"{job.name}: {loss:.3f} {promises.UNIT}, {outcome.wall_s:.0f} s. {job.command}"
+    return f"{job.name}: {loss:.3f} {UNIT}, {outcome.wall_s:.0f} s. {job.command}"
 
 
 def page(result: Result) -> list[Lines]:
@@ -105,3 +104,136 @@ def _cells(row: Measurement) -> list[str]:
         f"{per_token:.3f}",
         f"{speed:,.0f}",
     ]
+
+
+Outcomes = Mapping[TextJob, "Text | RunFailed"]
+CRITIC = "the critic: a language model of the same size"
+CHARACTERS = "character trigram"
+TOKEN_TRIGRAM = "trigram of the same tokens"
+UNIT = "nats per character"
+AVATARL, PLAIN = STUDENTS[0].label, STUDENTS[-1].label
+
+
+def rows_of(
+    case: str, critic: TextJob, students: Mapping[Student, Sequence[TextJob]], outcomes: Outcomes
+) -> list[Measurement]:
+    """All rows that can be made of what has ended."""
+    found = [_row(case, CRITIC, [critic], outcomes)]
+    found += [_row(case, each.label, jobs, outcomes) for each, jobs in students.items()]
+    rows = [row for row in found if row is not None]
+    made = [one for one in outcomes.values() if isinstance(one, Text)]
+    if not made:
+        return rows
+    final = made[0].final
+    for name, key in ((CHARACTERS, "character_trigram"), (TOKEN_TRIGRAM, "token_trigram")):
+        row = Measurement("learning", case, name, "numpy", "yardstick", unit=UNIT)
+        rows.append(replace(row, value=final.get(f"{key}_per_character"), samples=1))
+    return judge(rows)
+
+
+def judge(rows: Rows) -> list[Measurement]:
+    """Everyone beats the trigram of characters; how far from plain cross-entropy is stated."""
+    value = {row.contender: row.value for row in rows}
+    known, plain = value.get(CHARACTERS), value.get(PLAIN)
+    mine = [row.contender for row in rows if row.role == "ours" and row.value is not None]
+    for name in mine:
+        targets = []
+        if known is not None:
+            targets.append(at_most(known, value[name], f"{known:.3f}, the {CHARACTERS}"))
+        if plain is not None and name not in (PLAIN, CRITIC):
+            apart = (value[name] or 0.0) - plain
+            targets.append(stated(apart, f"{UNIT} more than {PLAIN}"))
+        rows = attach(rows, name, targets)
+    return list(rows)
+
+
+def _row(case: str, name: str, jobs: Sequence[TextJob], outcomes: Outcomes) -> Measurement | None:
+    ended = [outcomes[job] for job in jobs if job in outcomes]
+    if not ended:
+        return None
+    row = Measurement("learning", case, name, "loopless", "ours", unit=UNIT, note=jobs[0].command)
+    failed = [one for one in ended if isinstance(one, RunFailed)]
+    if failed:
+        return replace(row, status="failed", reason="; ".join(map(str, failed)))
+    made = [one for one in ended if isinstance(one, Text)]
+    losses = [one.final["validation_per_character"] for one in made]
+    low, high = losses[0], losses[0]
+    if len(losses) > 1:
+        low, _, high = statistics.quantiles(losses, n=4, method="inclusive")
+    return replace(
+        row,
+        value=statistics.fmean(losses),
+        lower_quartile=low,
+        upper_quartile=high,
+        samples=len(losses),
+        details=_details(made),
+    )
+
+
+def _details(made: Sequence[Text]) -> dict[str, Any]:
+    return {
+        "commands": [one.command for one in made],
+        "settings": made[0].settings,
+        "commits": [one.commit for one in made],
+        "wall_s": [round(one.wall_s, 1) for one in made],
+        "final": [one.final for one in made],
+        "tokens_per_s": [round(one.tokens_per_s) for one in made],
+        "curve_tokens": made[0].curve_tokens,
+        "curve_losses": [one.curve_losses for one in made],
+        "sample": made[0].sample,
+    }
+
+
+PROMPT, TOKENS_SAMPLED = "def ", 120  # what a sample begins with, and how many tokens it has
+
+
+@dataclass(frozen=True)
+class Text:
+    """What came out of a run on text."""
+
+    command: str
+    settings: str  # the preset's text
+    wall_s: float  # of the command, imports and compilation included
+    final: dict[str, float]  # the last validation, and what it was compared with
+    curve_tokens: list[int]
+    curve_losses: list[float]  # validation, nats per token
+    tokens_per_s: float  # median over training, compilation aside
+    corpus: dict[str, Any]
+    sample: str
+    commit: str = ""
+
+
+class TextRuns(Runs[Text]):
+    """Runs on text, each with a sample of what it writes."""
+
+    outcome_type = Text
+
+    def where(self, job: TextJob) -> list[str]:
+        return job.where(self.folder)
+
+    def describe(self, job: TextJob, path: Path, core: int) -> dict[str, Any]:
+        words = ["sample", str(path), "--prompt", PROMPT, "--tokens", str(TOKENS_SAMPLED)]
+        _, sample = self.child(job, core, "loopless.cli", *words, "--seed", "0")
+        return {**read_log(path), "sample": sample}
+
+
+def read_log(path: Path) -> dict[str, Any]:
+    """Return what a run's own log and data tell."""
+    from loopless.runs.metrics import read
+    from loopless.text.dataset import ABOUT
+    from loopless.train.lm.data import FOLDER
+
+    rows = list(read(path / "metrics.jsonl"))
+    validated = [row for row in rows if "validation_loss" in row]
+    if not validated:
+        raise RunFailed(f"{path.name}: no validation in its log")
+    speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
+    last = validated[-1]
+    return {
+        "final": {x: last[x] for x in last if x.endswith(("_loss", "_per_character"))},
+        "curve_tokens": [row["tokens"] for row in validated],
+        "curve_losses": [row["validation_loss"] for row in validated],
+        # The first chunk compiles.
+        "tokens_per_s": statistics.median(speeds[1:] or speeds),
+        "corpus": json.loads((path / FOLDER / ABOUT).read_text(encoding="utf-8"))["corpus"],
+    }

@@ -1,8 +1,8 @@
-"""Training runs as child processes, so many at once, each on a core; none is made twice.
+"""Make training runs as child processes, so many at once, each on a core; none is made twice.
 
 What a run came to is kept beside it, in `outcome.json`, under the commit that made it: a suite
-that was interrupted goes on where it was. An unfinished run is made anew. Imports the standard
-library. Tests: `tests/suites/dqn_learning/test_bench_runs.py`.
+that was interrupted goes on where it was. An unfinished run is made anew. Run as a module, this
+evaluates one: `python -m suites.dqn_learning.runs RUN EPISODES`, as JSON.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES
-from suites.dqn_learning.tasks import EPISODES, ROOT
+import numpy as np
 
-EVALUATION = "suites.dqn_learning.evaluation"
-AnyJob = TypeVar("AnyJob", bound="Job")
+from loopless.bench import machine, sources
+from loopless.bench.result import Result
+from loopless.files import atomic
+from suites.dqn_learning.tasks import EPISODES, ROOT, RUNS
+from suites.processes import one_thread, run_child
+
+SEED = 20_000_003  # of the evaluation's episodes; far from any run's own
 
 
 class Job(Protocol):
@@ -62,25 +65,40 @@ class RunFailed(RuntimeError):
     """A training process that did not end well."""
 
 
-class Runs:
+AnyJob = TypeVar("AnyJob", bound=Job)
+AnyOutcome = TypeVar("AnyOutcome")
+
+
+class Runs(Generic[AnyOutcome]):
     """Runs in `folder`, on so many cores. `close` ends those that are under way.
 
-    `evaluation` is the module that says what a run came to.
+    `evaluation` is the module that says what a run came to. Other outcomes than `Outcome` have a
+    subclass, which says in `describe` what its runs came to.
     """
 
+    outcome_type: type = Outcome
+
     def __init__(
-        self, folder: Path, threads: int, commit: str = "", evaluation: str = EVALUATION
+        self, folder: Path, threads: int, commit: str = "", evaluation: str = __name__
     ) -> None:
-        self.folder, self._threads, self._commit = folder, threads, commit
-        self._evaluation = evaluation
+        self.folder, self.commit = folder, commit
+        self._threads, self._evaluation = threads, evaluation
         self._children: set[subprocess.Popen] = set()
         self._cores: SimpleQueue[int] = SimpleQueue()
         for core in _cores()[-threads:]:
             self._cores.put(core)
         self._closed = False
 
-    def outcomes(self, jobs: Iterable[AnyJob]) -> Iterator[tuple[AnyJob, Outcome | RunFailed]]:
-        """Each job with what came of it, as they end."""
+    @classmethod
+    def of(cls, result: Result, threads: int, *, quick: bool = False, **more: Any) -> Runs:
+        """Return the runs of a suite at the commit that is measured, which `result` then names."""
+        result.machine = machine.describe()
+        commit = (result.machine["commit"] or {}).get("id", "installed")[:9]
+        folder = Path.cwd() / RUNS / result.suite / (f"{commit}-quick" if quick else commit)
+        return cls(folder, threads, commit, **more)
+
+    def outcomes(self, jobs: Iterable[AnyJob]) -> Iterator[tuple[AnyJob, AnyOutcome | RunFailed]]:
+        """Yield each job with what came of it, as they end."""
         self.folder.mkdir(parents=True, exist_ok=True)
         pool = ThreadPoolExecutor(self._threads)
         try:
@@ -90,67 +108,69 @@ class Runs:
         finally:
             self.close()
             pool.shutdown(cancel_futures=True)
+            sources.pass_on(self._notes)
 
     def close(self) -> None:
         self._closed = True
         for child in list(self._children):
             child.terminate()  # which saves and stops
 
-    def _outcome(self, job: Job) -> Outcome | RunFailed:
+    def describe(self, job: Any, path: Path, core: int) -> dict[str, Any]:
+        """Return what a run came to, as fields of the outcome."""
+        return json.loads(self.child(job, core, self._evaluation, str(path), str(EPISODES))[1])
+
+    def where(self, job: Any) -> list[str]:
+        """Return the flags of where a run is put."""
+        return ["--runs", str(self.folder), "--run", job.name]
+
+    def child(self, job: Job, core: int, module: str, *words: str) -> tuple[float, str]:
+        """Run a module on one core: its seconds, and what it printed."""
+        if self._closed:
+            raise RunFailed(f"{job.name}: interrupted")
+        environment = one_thread() | {sources.VARIABLE: str(self._notes)}
+        try:
+            return run_child(
+                module, *words, environment=environment, cores={core}, folder=ROOT,
+                children=self._children,
+            )  # fmt: skip
+        except RuntimeError as problem:
+            raise RunFailed(f"{job.name}: {problem}") from None
+
+    @property
+    def _notes(self) -> Path:
+        return self.folder / "sources"
+
+    def _outcome(self, job: Job) -> AnyOutcome | RunFailed:
         core = self._cores.get()
         try:
-            return self._found(job) or self._make(job, core)
+            return self._read(job) or self._make(job, core)
         except RunFailed as failed:
             return failed
         finally:
             self._cores.put(core)
 
-    def _found(self, job: Job) -> Outcome | None:
-        """What an earlier suite made of it, with the same words and the same preset."""
+    def _read(self, job: Job) -> AnyOutcome | None:
+        """Return what an earlier suite made of it, with the same words and the same preset."""
         try:
             text = (self.folder / job.name / "outcome.json").read_text(encoding="utf-8")
-            found = Outcome(**json.loads(text))
+            outcome = self.outcome_type(**json.loads(text))
         except (OSError, ValueError, TypeError):
             return None
-        same = found.command == job.command and found.settings == settings_of(job)
-        return found if same else None
+        same = outcome.command == job.command and outcome.settings == settings_of(job)
+        return outcome if same else None
 
-    def _make(self, job: Job, core: int) -> Outcome:
+    def _make(self, job: Job, core: int) -> AnyOutcome:
         settings, path = settings_of(job), self.folder / job.name
         shutil.rmtree(path, ignore_errors=True)
-        runs = ["--runs", str(self.folder), "--run", job.name]
-        start = perf_counter()
-        self._child(["-m", "loopless.cli", *job.words, *runs], job, core)
-        wall_s = perf_counter() - start
-        text = self._child(["-m", self._evaluation, str(path), str(EPISODES)], job, core)
-        outcome = Outcome(job.command, settings, wall_s, **json.loads(text), commit=self._commit)
-        staged = path / "outcome.json.tmp"
-        staged.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-        staged.replace(path / "outcome.json")
+        wall_s, _ = self.child(job, core, "loopless.cli", *job.words, *self.where(job))
+        described = self.describe(job, path, core) | {"commit": self.commit}
+        outcome = self.outcome_type(job.command, settings, wall_s, **described)
+        atomic.write_file(path / "outcome.json", json.dumps(asdict(outcome)).encode())
         return outcome
-
-    def _child(self, words: list[str], job: Job, core: int) -> str:
-        """Run Python with these words on one core, and give back what it printed."""
-        if self._closed:
-            raise RunFailed(f"{job.name}: interrupted")
-        child = subprocess.Popen(
-            [sys.executable, *words], cwd=ROOT, env=one_thread(), text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        self._children.add(child)
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(child.pid, {core})  # long before its libraries ask
-        try:
-            printed, said = child.communicate()
-        finally:
-            self._children.discard(child)
-        if child.returncode:
-            last = (said.strip().splitlines() or ["said nothing"])[-1]
-            raise RunFailed(f"{job.name}: exit code {child.returncode}: {last}")
-        return printed
 
 
 def settings_of(job: Job) -> str:
+    """Return the text of a job's preset."""
     try:
         return (ROOT / job.path).read_text(encoding="utf-8")
     except OSError:
@@ -158,14 +178,46 @@ def settings_of(job: Job) -> str:
         raise RunFailed(f"{job.name}: {where}.") from None
 
 
-def one_thread() -> dict[str, str]:
-    """The environment, with one thread for every library."""
-    flags = os.environ.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "")
-    found = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")
-    return found | {"XLA_FLAGS": f"{flags} {ONE_THREAD_FLAG}".strip(), "JAX_PLATFORMS": "cpu"}
-
-
 def _cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+def evaluate(path: Path, episodes: int) -> dict[str, Any]:
+    """Return mean returns [agents] of the last and of the best weights, and the learning curves.
+
+    Both play the same episodes, as `loopless play` has them do.
+    """
+    from loopless.runs.checkpoint import Checkpoints
+    from loopless.runs.folder import RunFolder
+    from loopless.train import registry
+    from loopless.train.commands import agents_of
+
+    run = RunFolder.open(path)
+    config = run.config(registry.config_class(run.trainer))
+    trainer, checkpoints = registry.trainer(run.trainer), Checkpoints(run.path)
+
+    def scores(name: str | None) -> list[float]:
+        found = checkpoints.load(name, kind="weights").arrays
+        return [
+            float(trainer.player(config, own).episodes(episodes, SEED)[0].mean())
+            for own in agents_of(found, config.seeds)
+        ]
+
+    best = scores("best" if checkpoints.best() is not None else None)
+    return {"final": scores(None), "best": best, **curves(path)}
+
+
+def curves(path: Path) -> dict[str, Any]:
+    """Return the returns of the evaluations during training, [agents][evaluations]."""
+    from loopless.runs.metrics import columns, read
+
+    found = columns(read(path / "metrics.jsonl"), "eval")
+    returns = found.get("eval_return", np.zeros(0))
+    agents = returns.T if returns.ndim == 2 else returns[None]
+    return {"curve_steps": found["step"].tolist(), "curve_returns": agents.tolist()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(evaluate(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -1,22 +1,23 @@
-"""What the suite `learning` runs: every task over its seeds, then both modes against each other.
+"""The suite `dqn_learning`: presets over their seeds, then both modes against each other.
 
 Half an hour and more: the JSON is written after each run, and finished runs are not made again
-(`runs`). Imports the shared core. Tests: `tests/suites/dqn_learning/test_bench_learning.py`.
+(`runs.py`). What is learned is in `tasks.py`. The suite `ppo_learning` runs by this code, too.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from loopless.bench import machine
-from loopless.bench.result import Measurement, Result, save
+import numpy as np
+
+from loopless.bench.result import Measurement, Result, Target, save
 from loopless.bench.suites import Options, Say
+from loopless.bench.targets import at_least, at_most, stated
 from pages import NOT_RUN, Lines, command, markdown_table, section
-from suites.dqn_learning import promises
 from suites.dqn_learning.runs import Outcome, RunFailed, Runs
-from suites.dqn_learning.tasks import EPISODES, MODES, QUICK, RUNS, TASKS, Job, Modes, Task
+from suites.dqn_learning.tasks import EPISODES, MODES, QUICK, TASKS, Job, Modes, Task
 
 TITLES = {
     "learning": "Mean return of the last weights over 100 episodes, averaged over seeds",
@@ -34,10 +35,7 @@ def run_tasks(
 ) -> None:
     """The tasks of one trainer and the comparison of its modes; or one short task."""
     result.settings |= {"episodes": EPISODES, "cores_for_a_run": 1}
-    result.machine = machine.describe()
-    commit = (result.machine["commit"] or {}).get("id", "installed")
-    folder = Path.cwd() / RUNS / result.suite / commit[:9]
-    runs = Runs(folder, options.threads, commit[:9])
+    runs = Runs.of(result, options.threads)
     if options.quick:
         train(runs, [quick], None, options, result, say)
     else:
@@ -63,8 +61,8 @@ def train(
     for job, outcome in runs.outcomes(jobs):
         outcomes[job] = outcome
         say(f"{len(outcomes)}/{len(jobs)} {told(job, outcome)}")
-        rows = [promises.row_of(task, outcomes) for task in tasks]
-        rows += promises.mode_rows(modes, outcomes) if modes else []
+        rows = [row_of(task, outcomes) for task in tasks]
+        rows += mode_rows(modes, outcomes) if modes else []
         result.measurements = [row for row in rows if row is not None]
         if options.json:
             save(result, options.json)
@@ -92,3 +90,115 @@ def _cells(row: Measurement) -> list[str]:
     mean = f"{row.value:.{digits}f}"
     shown = [str(len(final)), mean, f"{lowest} … {highest}", seconds]
     return [row.case, row.contender, *shown, command(row)]
+
+
+Outcomes = Mapping[Job, Outcome | RunFailed]
+HOSTED, COMPILED = "hosted", "compiled"
+APART = 10.0  # per cent that the areas may differ by
+
+
+def row_of(task: Task, outcomes: Outcomes) -> Measurement | None:
+    """A task's row from the jobs that have ended; None if none has."""
+    if task.missing:
+        row = _started("learning", task.label, task.agent)
+        return replace(row, status="unavailable", reason=f"No module named {task.needs!r}")
+    row = _row("learning", task.label, task.agent, task.jobs, outcomes)
+    if row is None or row.value is None:
+        return row
+    scores = row.details["final"]
+    if len(scores) < max(task.seeds, task.enough):
+        return replace(row, targets=(stated(row.value, f"mean return of {len(scores)} run(s)"),))
+    return replace(row, targets=tuple(_targets(task, row)))
+
+
+def _targets(task: Task, row: Measurement) -> Iterator[Target]:
+    """What is asked of a row with all its seeds."""
+    scores, limit = row.details["final"], task.threshold
+    if limit is not None:
+        reached = sum(score >= limit for score in scores)
+        what = f"{task.enough} of {task.seeds} seeds at {limit:g} or more"
+        yield at_least(task.enough, reached, what)
+    if limit is not None and task.mean:
+        yield at_least(limit, row.value, f"{limit:g} on average")
+    if task.most is not None:
+        yield at_most(task.most, row.value, f"{task.most:g} on average")
+    if task.published:
+        steps, score = task.published
+        there = row.value if steps == task.steps else at_step(row, steps)
+        if task.judged:
+            yield at_least(score, there, f"{score:g} at {steps:,} steps, as published")
+        else:
+            yield stated(there, f"mean return at {steps:,} steps; {score:g} is published")
+    elif limit is None and task.most is None:
+        yield stated(row.value, f"mean return of {len(scores)} seed(s)")
+
+
+def at_step(row: Measurement, steps: int) -> float | None:
+    """The mean return of evaluations during training, read off the curves at so many steps."""
+    at = row.details["curve_steps"]
+    if not at or not at[0] <= steps <= at[-1]:
+        return None
+    return statistics.fmean(float(np.interp(steps, at, x)) for x in row.details["curve_returns"])
+
+
+def mode_rows(modes: Modes, outcomes: Outcomes) -> list[Measurement]:
+    """Mean areas under the learning curves of both modes, and by how much they differ."""
+    rows = []
+    for name, jobs in ((HOSTED, modes.hosted), (COMPILED, (modes.compiled,))):
+        row = _row("modes", modes.label, name, jobs, outcomes)
+        if row is None:
+            continue
+        if row.value is not None:
+            areas = [area(row.details["curve_steps"], x) for x in row.details["curve_returns"]]
+            row = _spread(replace(row, details={**row.details, "areas": areas}), areas)
+        rows.append(row)
+    found = {row.contender: row for row in rows if row.value is not None}
+    agents = [len(row.details["areas"]) for row in found.values()]
+    if agents != [len(modes.hosted)] * 2:
+        return rows
+    one, other = found[HOSTED].value or 0.0, found[COMPILED].value or 0.0
+    target = at_most(APART, 100 * abs(one - other) / abs(one), f"{APART:g} % from {HOSTED}")
+    return [replace(r, targets=(target,)) if r.contender == COMPILED else r for r in rows]
+
+
+def area(steps: Sequence[int], returns: Sequence[float]) -> float:
+    """Under the curve, divided by its length: a mean return over training."""
+    return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
+
+
+def _started(section: str, case: str, name: str) -> Measurement:
+    return Measurement(section, case, name, "loopless", "ours", unit="return")
+
+
+def _row(
+    section: str, case: str, name: str, jobs: Sequence[Job], outcomes: Outcomes
+) -> Measurement | None:
+    ended = [outcomes[job] for job in jobs if job in outcomes]
+    made = [one for one in ended if isinstance(one, Outcome)]
+    failed = [one for one in ended if isinstance(one, RunFailed)]
+    if not ended:
+        return None
+    row = replace(_started(section, case, name), note=jobs[0].command)
+    if failed:
+        return replace(row, status="failed", reason="; ".join(map(str, failed)))
+    final = [score for one in made for score in one.final]
+    details = {
+        "commands": [one.command for one in made],
+        "settings": made[0].settings,
+        "commits": [one.commit for one in made],
+        "wall_s": [round(one.wall_s, 1) for one in made],
+        "final": final,
+        "best": [score for one in made for score in one.best],
+        "curve_steps": made[0].curve_steps,
+        "curve_returns": [curve for one in made for curve in one.curve_returns],
+    }
+    return _spread(replace(row, details=details), final)
+
+
+def _spread(row: Measurement, values: Sequence[float]) -> Measurement:
+    """The mean of `values` as the row's, with their quartiles."""
+    low, high = values[0], values[0]
+    if len(values) > 1:
+        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    mean = statistics.fmean(values)
+    return replace(row, value=mean, lower_quartile=low, upper_quartile=high, samples=len(values))

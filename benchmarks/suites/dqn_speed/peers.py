@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from loopless.bench.contest import Call, Contender
-from loopless.bench.machine import warnings_of_peers_ignored
-from suites.dqn_speed.settings import (
+from suites.dqn_speed.slices import (
     BUFFER,
     ENV,
     EPSILON,
@@ -19,6 +18,7 @@ from suites.dqn_speed.settings import (
     Slice,
     Training,
 )
+from suites.processes import warnings_of_peers_ignored
 from suites.q_learning.peers import BASELINES, SBX, even_width
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from loopless.bench.contest import Call, Contender
-from loopless.bench.machine import warnings_of_peers_ignored
 from suites.dqn_speed.peers import sliced
-from suites.dqn_speed.settings import PPOTraining
+from suites.dqn_speed.slices import PPOTraining
+from suites.processes import warnings_of_peers_ignored
 from suites.q_learning.peers import BASELINES, SBX
 
 

@@ -1,24 +1,45 @@
-"""What the suite `ppo_training` measures, section by section.
+"""The suite `ppo_speed`: PPO against peers in steps a second, and how soon it solves.
 
-The shape of it is that of `bench.training`. Imports its contenders and promises, and the shared
-core. Tests: `tests/suites/ppo_speed/test_bench_ppo_training.py`.
+It has the shape of `dqn_speed`, whose `slices.py` it shares. The updates of one rollout, taken
+apart, are in `pieces.py`; the loop written plainly is in `plain.py`, other libraries in `peers.py`.
 """
 
 from __future__ import annotations
 
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
 
-from loopless.bench.contest import Contest
-from loopless.bench.result import Headline, Result
+import numpy as np
+
+from loopless.bench.contest import Call, Contest
+from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
+from loopless.bench.targets import Rows, at_most, attach, ratio, stated
 from loopless.bench.timing import Budget
-from pages import Lines, grid, section
-from suites.dqn_speed.ours import COMPILED
-from suites.dqn_speed.promises import judge_steps
-from suites.dqn_speed.sections import number, race
-from suites.dqn_speed.settings import PPOTraining
-from suites.ppo_speed import loop, peers, promises, shares, solve
-from suites.processes import prepare_like_training
+from pages import Lines, grid, native_page, section
+from suites.dqn_speed.slices import (
+    COMPILED,
+    HOSTED,
+    NATIVE_TITLE,
+    OVERLAPPED,
+    Factors,
+    PPOTraining,
+    judge_steps,
+    measure_native,
+    number_row,
+    race_slices,
+)
+from suites.ppo_speed import peers
+from suites.ppo_speed.peers import CONTENDERS as PEERS
+from suites.ppo_speed.pieces import FORWARD, GRADIENT, PIECES, RETURNS, WHOLE, Pieces
+from suites.ppo_speed.plain import CONTENDER as EAGER_LOOP
+from suites.processes import prepare_like_training, run_command
 
 SLICE, QUICK_SLICE = PPOTraining(5_120), PPOTraining(1_024)  # whole rollouts
 SEEDS = 5
@@ -26,6 +47,7 @@ COMMAND = "loopless train ppo"
 
 TITLES = {
     "steps": "CartPole-v1 by PPO, learning as it goes: steps a second",
+    "native": NATIVE_TITLE,
     "solve": "Seconds until CartPole-v1 is solved",
     "shares": "The updates of one rollout, and their pieces apart",
 }
@@ -44,49 +66,131 @@ HEADLINES = tuple(
 def run(options: Options, result: Result, say: Say) -> None:
     """Measure everything. Rows are added to `result` as they come; Ctrl-C passes through."""
     budget = Budget(sample_s=0.5, total_s=2.0) if options.quick else Budget(2.0, total_s=24.0)
-    contest = Contest(result, budget, say)
+    contest = Contest(result, budget, say, options.peers)
     prepare_like_training(options.threads)
     case = QUICK_SLICE if options.quick else SLICE
     result.settings |= peers.options(case) | {"env": case.config().env, "n_envs": case.envs}
     result.settings |= {"steps_in_a_call": case.steps, "jax_async_dispatch": False}
-    measure_steps(case, options, contest)
+    measure_steps(case, contest)
+    if options.ablate:
+        measure_native(case, contest, case.steps, lambda _, call: Call(call, int), mode="compiled")
     measure_shares(case, contest)
     if not options.quick:
         measure_solve(contest)
 
 
-def measure_steps(case: PPOTraining, options: Options, contest: Contest) -> None:
-    others = [*peers.CONTENDERS, loop.CONTENDER] if options.peers else []
-    race(case, others, partial(judge_steps, case, factors=promises.FASTER), contest)
+def measure_steps(case: PPOTraining, contest: Contest) -> None:
+    judge = partial(judge_steps, case, factors=FASTER)
+    race_slices(case, [*PEERS, EAGER_LOOP], judge, contest)
 
 
 def measure_shares(case: PPOTraining, contest: Contest) -> None:
-    """Calls of some microseconds: they need no long samples."""
+    """Time calls of some microseconds, which need no long samples."""
     budget = contest.budget
     contest = contest.with_budget(sample_s=budget.sample_s / 10, total_s=budget.total_s / 6)
-    contest.run("shares", shares.Pieces(case), shares.CONTENDERS, promises.state_shares)
+    contest.run("shares", Pieces(case), PIECES, state_shares)
 
 
 def measure_solve(contest: Contest) -> None:
     seconds: list[float] = []
 
     def slowest() -> float:
-        seconds.extend(solve.compiled_s(seed) for seed in range(SEEDS))
+        seconds.extend(time_compiled(seed) for seed in range(SEEDS))
         return max(seconds)
 
-    label = f"a mean of {solve.SOLVED:g} over {solve.EPISODES} episodes, {solve.IN_A_ROW} times "
-    label += "in a row, compiled before"
-    row = number(contest, "solve", label, COMPILED, "loopless", slowest, "s")
-    contest.result.measurements.append(promises.judge_compiled(row, seconds))
+    label = f"a mean of {SOLVED:g} over {EPISODES} episodes, {IN_A_ROW} times "
+    row = number_row("solve", f"{label}in a row, compiled before", COMPILED, "loopless", "s")
+    contest.keep([judge_compiled(contest.measure(row, slowest), seconds)])
     label = "the whole command, all cores, imports and compilation included"
-    row = number(contest, "solve", label, COMMAND, "loopless", solve.command_s, "s")
-    contest.result.measurements.append(promises.judge_command(row))
+    row = number_row("solve", label, COMMAND, "loopless", "s")
+    contest.keep([judge_command(contest.measure(row, time_command))])
 
 
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: steps a second, seconds until solved, pieces of an update."""
     return [
         grid("CartPole-v1 by PPO", section(result, "steps")),
+        *native_page(result),
         grid("until solved", section(result, "solve"), "case", "contender"),
         grid("updates of one rollout", section(result, "shares")),
     ]
+
+
+FASTER: Factors = {HOSTED: 6.0, COMPILED: 30.0, OVERLAPPED: None}
+COMPILED_S, COMMAND_S = 5.0, 20.0
+
+
+def judge_compiled(row: Measurement, seconds: Sequence[float]) -> Measurement:
+    """The slowest seed decides; the row's value is the median's."""
+    if row.value is None:
+        return replace(row, targets=(at_most(COMPILED_S, None, _within(COMPILED_S)),))
+    slowest = max(seconds)
+    targets = (at_most(COMPILED_S, slowest, f"{_within(COMPILED_S)}, the slowest seed"),)
+    details, median = {"seconds": list(seconds)}, statistics.median(seconds)
+    return replace(row, value=median, samples=len(seconds), targets=targets, details=details)
+
+
+def judge_command(row: Measurement) -> Measurement:
+    return replace(row, targets=(at_most(COMMAND_S, row.value, _within(COMMAND_S)),))
+
+
+def _within(seconds: float) -> str:
+    return f"{seconds:g} s"
+
+
+def state_shares(rows: Rows) -> list[Measurement]:
+    """Per cent of the whole; backward is what the gradient takes beyond forward."""
+    found = {row.contender: row.value for row in rows}
+    whole, forward, both = (found.get(name) for name in (WHOLE, FORWARD, GRADIENT))
+    backward = both - forward if both and forward else None
+    pieces = {RETURNS: found.get(RETURNS), FORWARD: forward, "backward": backward}
+    targets = []
+    for name, seconds in pieces.items():
+        share = ratio(seconds, whole)
+        targets.append(stated(100 * share if share else None, f"% of the whole: {name}"))
+    return attach(rows, WHOLE, targets)
+
+
+SOLVED = 475.0
+EPISODES = 100  # of an evaluation
+IN_A_ROW = 5  # evaluations: a young policy may balance once by luck, and not a chunk later
+
+
+def time_compiled(seed: int, **changes: Any) -> float:
+    """Seconds of a run with default settings until it stays solved.
+
+    Evaluations, one after every chunk, are included; everything has been compiled before.
+    """
+    from loopless.runs.checkpoint import Checkpoint
+    from loopless.runs.progress.clock import Clock
+    from loopless.train import ppo
+    from loopless.train.ppo.config import PPO
+
+    run, clock = (
+        ppo.make(PPO(mode="compiled", seed=seed, eval_episodes=EPISODES, **changes)),
+        Clock(),
+    )
+    arrays = {name: np.array(x) for name, x in run.arrays().items()}
+    run.advance(clock)
+    run.evaluate()
+    run.restore(Checkpoint("start", 0, "full", arrays, {}))
+    start, solved = perf_counter(), 0
+    while run.step < run.total:
+        run.advance(clock)
+        solved = solved + 1 if np.mean(run.evaluate()["eval_return"]) >= SOLVED else 0
+        if solved == IN_A_ROW:
+            return perf_counter() - start
+    raise RuntimeError(f"seed {seed} was not solved in {run.total:,} steps")
+
+
+def time_command(*words: str) -> float:
+    """Seconds of `loopless train ppo` on all cores, from its start to its end."""
+    from loopless.runs.metrics import columns, read
+
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = run_command("train", "ppo", "--runs", folder, "--run", "solve", *words)
+        found = columns(read(Path(folder) / "solve" / "metrics.jsonl"), "eval")
+    last = float(found["eval_return"][-1])
+    if last < SOLVED:
+        raise RuntimeError(f"the run ended with a return of {last:g}, not {SOLVED:g}")
+    return seconds

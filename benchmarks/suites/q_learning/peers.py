@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from loopless.bench.machine import warnings_of_peers_ignored
-from suites.q_learning.eager import layers_of, network
+from suites.processes import warnings_of_peers_ignored
+from suites.q_learning.plain import layers_of, network
 from suites.q_learning.updates import STORED, TOLERANCE, Learned, Update
 
 BASELINES, SBX = "Stable-Baselines3", "SBX"
@@ -98,7 +98,7 @@ def even_width(first: int, second: int) -> int:
     return round((first * second) ** 0.5)
 
 
-CONTENDERS = (
+PEERS = (
     Contender(
         BASELINES, "stable-baselines3", "peer", _baselines, TOLERANCE,
         note="DQN.train: not double, so one forward pass less",

@@ -1,23 +1,38 @@
-"""What the suite `q_learning` measures, section by section.
+"""The suite `q_learning`: K updates in one call against eager PyTorch and peers; the loss alone.
 
-Imports its contenders and promises, and the shared core. Tests:
-`tests/suites/q_learning/test_bench_q_learning.py`.
+What is updated and what has to come out is in `updates.py`, eager PyTorch and the proposals are in
+`plain.py`, other libraries in `peers.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
 
-from loopless.bench.contest import Contender, Contest
+import numpy as np
+
+from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
+from loopless.bench.targets import Rows, as_fast, at_most, attach, beside, per_item, values
 from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
 from suites.processes import prepare_like_training
-from suites.q_learning import eager, losses, ours, peers, promises, proposals
-from suites.q_learning.updates import STORED, Update
+from suites.q_learning.peers import BASELINES, PEERS, SBX, can
+from suites.q_learning.plain import EAGER, EAGER_CONTENDERS, FUSED_ADAM, PLAIN_ADAM, PROPOSALS
+from suites.q_learning.updates import (
+    ACTIONS,
+    OBS,
+    STORED,
+    TOLERANCE,
+    Layers,
+    Learned,
+    Plain,
+    Rules,
+    Update,
+)
 
 Shape = tuple[int, tuple[int, ...]]
 
@@ -45,7 +60,7 @@ HEADLINES = (
 def run(options: Options, result: Result, say: Say) -> None:
     """Measure everything. Rows are added to `result` as they come; Ctrl-C passes through."""
     total = 0.3 if options.quick else 3.0
-    contest = Contest(result, Budget(SAMPLE_S, total_s=total), say)
+    contest = Contest(result, Budget(SAMPLE_S, total_s=total), say, options.peers)
     prepare_like_training(options.threads)
     rules = FOUNDING.rules
     result.settings |= {"double": rules.double, "gamma": rules.gamma, "max_norm": rules.max_norm}
@@ -53,33 +68,23 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= {"stored": STORED, "jax_async_dispatch": False}
     shapes, calls = (SHAPES[:1], QUICK_CALLS) if options.quick else (SHAPES, CALLS)
     cases = [Update(*shape, draws) for shape in shapes for draws in calls]
-    measure_updates([*cases, FOUNDING], options, contest)
-    measure_losses(BATCH, options, contest)
+    measure_updates([*cases, FOUNDING], contest)
+    contest.run("loss", Losses(BATCH), LOSSES, judge_losses)
     if options.ablate:
         measure_proposals(Update(*SHAPES[0], CALLS[-1]), contest)
 
 
-def others(options: Options, contenders: Sequence[Contender]) -> list[Contender]:
-    return [each for each in contenders if options.peers or each.role != "peer"]
-
-
-def measure_updates(cases: Iterable[Update], options: Options, contest: Contest) -> None:
-    """One call of K updates; times are of one update."""
+def measure_updates(cases: Iterable[Update], contest: Contest) -> None:
+    """Time one call of K updates; times are of one update."""
     for case in cases:
-        able = [each for each in peers.CONTENDERS if peers.can(each, case)]
-        rest = others(options, (*eager.CONTENDERS, *able))
-        judge = partial(promises.judge_update, case)
-        contest.run("update", case, (ours.OURS, *rest, ours.BY_HAND), judge)
-
-
-def measure_losses(batch: int, options: Options, contest: Contest) -> None:
-    contenders = others(options, losses.CONTENDERS)
-    contest.run("loss", losses.Losses(batch), contenders, promises.judge_losses)
+        able = [each for each in PEERS if can(each, case)]
+        contenders = (OURS, *EAGER_CONTENDERS, *able, BY_HAND)
+        contest.run("update", case, contenders, partial(judge_update, case))
 
 
 def measure_proposals(case: Update, contest: Contest) -> None:
-    contenders = (ours.OURS, eager.PLAIN_ADAM, *proposals.PROPOSALS)
-    contest.run("proposals", case, contenders, partial(promises.per_update, case))
+    contenders = (OURS, PLAIN_ADAM, *PROPOSALS)
+    contest.run("proposals", case, contenders, partial(per_update, case))
 
 
 def page(result: Result) -> list[Lines]:
@@ -93,3 +98,236 @@ def page(result: Result) -> list[Lines]:
     if proposed := section(result, "proposals"):
         tables.append(claims(proposed[0].case, "one update", proposed))
     return tables
+
+
+JUDGED_AT = 32  # updates in one call
+FASTER: dict[tuple, float] = {(32, (64,)): 20.0, (64, (256, 128)): 4.0, (128, (120, 84)): 4.0}
+WHOLE_UPDATE: dict[tuple, float] = {(32, (64,)): 100.0}  # microseconds, sampling included
+LOSS_US = 100.0  # microseconds
+
+
+def per_update(case: Update, rows: Rows) -> list[Measurement]:
+    """Return times of one gradient step, from those of a call."""
+    return [per_item(row, case.updates) for row in rows]
+
+
+def judge_update(case: Update, rows: Rows) -> list[Measurement]:
+    rows, shape = per_update(case, rows), (case.batch, case.hidden)
+    if case.draws != JUDGED_AT:
+        return rows
+    times = values(rows)
+    targets = as_fast(rows, FUSED, {EAGER: FASTER[shape]} if shape in FASTER else {})
+    measured = [name for name in (FUSED_ADAM, BASELINES, SBX) if times.get(name)]
+    targets += beside(rows, FUSED, measured)
+    if shape in WHOLE_UPDATE:
+        limit = WHOLE_UPDATE[shape]
+        targets.append(at_most(limit, microseconds(rows, FUSED), f"{limit:g} µs an update"))
+    return attach(rows, FUSED, targets)
+
+
+def judge_losses(rows: Rows) -> list[Measurement]:
+    for name in (FORWARD, RECORDING):
+        rows = attach(rows, name, [at_most(LOSS_US, microseconds(rows, name), f"{LOSS_US:g} µs")])
+    return list(rows)
+
+
+def microseconds(rows: Rows, name: str) -> float | None:
+    value = values(rows).get(name)
+    return None if value is None else 1e6 * value
+
+
+FUSED, PLAIN = "loopless", "reference: NumPy by hand"
+
+
+def _fused(case: Update) -> Call:
+    import jax
+    import jax.numpy as jnp
+
+    from loopless.envs.spaces import Box
+    from loopless.train.dqn.algorithm import build
+    from loopless.train.dqn.config import DQN
+
+    rules = case.rules
+    config = DQN(
+        hidden=case.hidden, batch_size=case.batch, updates=case.draws, repeats=case.repeats,
+        double=rules.double, gamma=rules.gamma, learning_rate=rules.rate, loss="huber",
+        max_gradient_norm=rules.max_norm, buffer_size=STORED,
+    )  # fmt: skip
+    algorithm = build(config, Box((OBS,)), ACTIONS)
+    learner, replay = jax.jit(algorithm.init)(jax.random.key(0))
+    learner = learner._replace(
+        weights=jnp.asarray(as_vector(case.online)), target=jnp.asarray(as_vector(case.target))
+    )
+    rows = case.stored | {"truncated": np.zeros(STORED, bool)}
+    rows["action"] = rows["action"].astype(np.int32)
+    replay = jax.jit(algorithm.replay.add, donate_argnums=0)(replay, rows)
+    run_key, beta = jax.random.key(case.seed), jnp.float32(1)
+
+    @partial(jax.jit, donate_argnums=0)
+    def learn(carry, key, number):
+        learner, replay = carry
+        own = jax.random.fold_in(key, number)
+        learner, replay, report = algorithm.learn(learner, replay, own, beta)
+        return (learner, replay), report.loss.mean()
+
+    @jax.jit
+    def drawn(replay, key, number):
+        own = jax.random.fold_in(key, number)
+        return algorithm.sample(replay, own, beta, config.draws)["indices"]
+
+    carry, number = (learner, replay), np.int32(0)
+
+    def run() -> None:
+        nonlocal carry, number
+        carry, loss = learn(carry, run_key, number)
+        loss.block_until_ready()
+        number += np.int32(1)
+
+    def read(_: None) -> Learned:
+        indices = [drawn(carry[1], run_key, np.int32(call)) for call in range(number)]
+        layers = as_layers(np.asarray(carry[0].weights), case.online)
+        return Learned(np.concatenate(indices), layers, rules)
+
+    return Call(run, read)
+
+
+def as_vector(layers: Layers) -> np.ndarray:
+    return np.concatenate([part.ravel() for layer in layers for part in layer])
+
+
+def as_layers(vector: np.ndarray, like: Layers) -> Layers:
+    """Cut into the shapes of `like`."""
+    sizes = [part.size for layer in like for part in layer]
+    parts = iter(np.split(vector, np.cumsum(sizes)[:-1]))
+    return [(next(parts).reshape(w.shape), next(parts).reshape(b.shape)) for w, b in like]
+
+
+def _plain(case: Update) -> Call:
+    plain = Plain(case.online, case.target, case.rules, np.float32)
+    generator, stored = np.random.default_rng(case.seed), case.stored
+    drawn: list[np.ndarray] = []
+    remembers = True
+
+    def run() -> None:
+        for _ in range(case.draws):
+            rows = generator.integers(0, STORED, case.batch)
+            if remembers:
+                drawn.append(rows)
+            batch = {name: values[rows] for name, values in stored.items()}
+            for _ in range(case.repeats):
+                plain.update(batch)
+
+    def read(_: None) -> Learned:
+        nonlocal remembers
+        remembers = False
+        return Learned(np.stack(drawn), plain.online, case.rules)
+
+    return Call(run, read)
+
+
+OURS = Contender(FUSED, "loopless", "ours", _fused, TOLERANCE)
+BY_HAND = Contender(PLAIN, "numpy", "reference", _plain, TOLERANCE)
+
+
+FORWARD, RECORDING = "loopless, PyTorch", "loopless, PyTorch, q requires grad"
+EAGER_LOSS, EAGER_RECORDING = "PyTorch, eager", "PyTorch, eager, q requires grad"
+LOSS_TOLERANCE = 1e-6
+GAMMA = Rules().gamma
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Double targets and the Huber loss of a batch, from values that are there already."""
+
+    batch: int
+
+    @property
+    def label(self) -> str:
+        return f"targets and loss, batch {self.batch}"
+
+    @property
+    def size(self) -> int:
+        return self.batch
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        generator = np.random.default_rng(0)
+        q_values = {
+            name: generator.standard_normal((self.batch, ACTIONS), dtype=np.float32)
+            for name in ("q", "next_q", "next_q_online")
+        }
+        return q_values | {
+            "actions": generator.integers(0, ACTIONS, self.batch),
+            "rewards": generator.standard_normal(self.batch, dtype=np.float32),
+            "terminated": generator.random(self.batch) < 0.1,
+        }
+
+    def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
+        """Compare loss and errors with the loop twins."""
+        from loopless.reference import q_learning
+
+        x = self.arrays
+        targets = q_learning.q_targets(
+            x["rewards"], x["terminated"], x["next_q"], gamma=GAMMA,
+            next_q_online=x["next_q_online"],
+        )  # fmt: skip
+        expected = q_learning.q_loss(x["q"], x["actions"], targets, loss="huber")
+        pairs = zip(call.read(output), expected, strict=True)
+        error = max(float(np.max(np.abs(a - b))) for a, b in pairs)
+        wrong = not error <= contender.tolerance
+        return Verdict(f"off by up to {error:.2g}" if wrong else "", error)
+
+
+def _tensors(case: Losses, records: bool) -> dict[str, Any]:
+    import torch
+
+    x = {name: torch.from_numpy(values) for name, values in case.arrays.items()}
+    return x | {"q": x["q"].clone().requires_grad_(records)}
+
+
+def _read(output: Any) -> list[np.ndarray]:
+    return [part.detach().numpy() for part in output]
+
+
+def _our_loss(case: Losses, records: bool) -> Call:
+    from loopless import q_loss, q_targets
+
+    x = _tensors(case, records)
+
+    def run() -> Any:
+        targets = q_targets(
+            x["rewards"], x["terminated"], x["next_q"], gamma=GAMMA,
+            next_q_online=x["next_q_online"],
+        )  # fmt: skip
+        return q_loss(x["q"], x["actions"], targets, loss="huber")
+
+    return Call(run, _read)
+
+
+def _eager_loss(case: Losses, records: bool) -> Call:
+    import torch
+    from torch.nn.functional import smooth_l1_loss
+
+    x = _tensors(case, records)
+
+    def run() -> Any:
+        with torch.no_grad():
+            best = x["next_q_online"].argmax(1, keepdim=True)
+            value = x["next_q"].gather(1, best).squeeze(1)
+            targets = torch.where(x["terminated"], x["rewards"], x["rewards"] + GAMMA * value)
+        q = x["q"].gather(1, x["actions"].unsqueeze(1)).squeeze(1)
+        return smooth_l1_loss(q, targets), (q - targets).detach()
+
+    return Call(run, _read)
+
+
+LOSSES = (
+    *(
+        Contender(name, "loopless", "ours", partial(_our_loss, records=records), LOSS_TOLERANCE)
+        for name, records in ((FORWARD, False), (RECORDING, True))
+    ),
+    *(
+        Contender(name, "torch", "peer", partial(_eager_loss, records=records), LOSS_TOLERANCE)
+        for name, records in ((EAGER_LOSS, False), (EAGER_RECORDING, True))
+    ),
+)

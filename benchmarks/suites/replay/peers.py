@@ -1,22 +1,38 @@
-"""Other libraries' buffers on the host, full, each called as its users call it.
+"""Other libraries' buffers, full, each called as its users call it.
 
 Filling them is not timed. What they give is read as NumPy for the check only, after the clock has
-stopped. Imports each library when prepared. Tests: `tests/suites/replay/test_bench_samplers.py`.
+stopped. flashbax is called from the host like the others, and inside a compiled scan.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from loopless.bench.machine import warnings_of_peers_ignored
-from suites.replay.samplers import Arrays, Sampler, sampler
-from suites.replay.transitions import ALPHA, BETA, FIELDS, Adding, Prioritized, Uniform
+from suites.processes import warnings_of_peers_ignored
+from suites.replay.cases import (
+    ALPHA,
+    BETA,
+    FIELDS,
+    Adding,
+    Arrays,
+    Prioritized,
+    Sampler,
+    Scanned,
+    Steps,
+    Uniform,
+    sampler,
+    scanned,
+)
 
 CPPRB, BASELINES, TORCHRL, TIANSHOU = "cpprb", "Stable-Baselines3", "TorchRL", "Tianshou"
+FLASHBAX = "flashbax"
+LIBRARIES = {name: name.lower() for name in (CPPRB, BASELINES, TORCHRL, TIANSHOU, FLASHBAX)}
 
 
 def _columns(output: Any, names: dict[str, str]) -> Arrays:
@@ -29,6 +45,14 @@ def _columns(output: Any, names: dict[str, str]) -> Arrays:
 
 
 SAME_NAMES = {name: name for name in FIELDS}
+BASELINES_NAMES = {
+    "obs": "observations", "next_obs": "next_observations", "action": "actions",
+    "reward": "rewards", "terminated": "dones",
+}  # fmt: skip
+TIANSHOU_NAMES = {
+    "obs": "obs", "action": "act", "reward": "rew", "next_obs": "obs_next",
+    "terminated": "terminated",
+}  # fmt: skip
 
 
 def _cpprb_fields() -> dict[str, Any]:
@@ -78,8 +102,7 @@ def _cpprb_adding(case: Adding) -> Call:
     buffer.add(**case.stored)
     step = case.step
     return Call(
-        lambda: buffer.add(**step),
-        lambda _: _columns(buffer.get_all_transitions(), SAME_NAMES),
+        lambda: buffer.add(**step), lambda _: _columns(buffer.get_all_transitions(), SAME_NAMES)
     )
 
 
@@ -102,11 +125,8 @@ def _baselines(case: Uniform) -> Sampler:
     buffer.rewards[:, 0] = stored["reward"]
     buffer.dones[:, 0] = stored["terminated"]
     buffer.full = True
-    names = {"obs": "observations", "next_obs": "next_observations", "action": "actions"}
-    names |= {"reward": "rewards", "terminated": "dones"}
-    return sampler(
-        lambda: buffer.sample(case.batch), lambda out: _columns(out._asdict(), names), case.batches
-    )
+    read = partial(_columns, names=BASELINES_NAMES)
+    return sampler(lambda: buffer.sample(case.batch), lambda out: read(out._asdict()), case.batches)
 
 
 def _baselines_adding(case: Adding) -> Call:
@@ -120,11 +140,9 @@ def _baselines_adding(case: Adding) -> Call:
     for step in case.steps():
         buffer.add(*arguments(step))
     new = arguments(case.step)
-    held = {"obs": "observations", "next_obs": "next_observations", "action": "actions"}
-    held |= {"reward": "rewards", "terminated": "dones"}
 
     def read(_: None) -> Arrays:
-        flat = {ours: getattr(buffer, theirs) for ours, theirs in held.items()}
+        flat = {ours: getattr(buffer, theirs) for ours, theirs in BASELINES_NAMES.items()}
         return _columns({k: v.reshape(case.count, -1) for k, v in flat.items()}, SAME_NAMES)
 
     return Call(lambda: buffer.add(*new), read)
@@ -191,15 +209,6 @@ def _torchrl_adding(case: Adding) -> Call:
     return Call(lambda: buffer.extend(step), lambda _: _columns(buffer[:], SAME_NAMES))
 
 
-TIANSHOU_NAMES = {
-    "obs": "obs",
-    "action": "act",
-    "reward": "rew",
-    "next_obs": "obs_next",
-    "terminated": "terminated",
-}
-
-
 def _tianshou_fields(arrays: Arrays) -> dict[str, Any]:
     fields = {theirs: arrays[ours] for ours, theirs in TIANSHOU_NAMES.items()}
     ended = fields["terminated"]
@@ -249,52 +258,135 @@ def _tianshou_adding(case: Adding) -> Call:
     return Call(lambda: buffer.add(step), lambda _: _columns(buffer[:], TIANSHOU_NAMES))
 
 
-UNIFORM = (
-    Contender(CPPRB, "cpprb", "peer", _cpprb, note="NumPy arrays; scalars as [B, 1]"),
-    Contender(
-        BASELINES, "stable-baselines3", "peer", _baselines, note="gives tensors, [B, 1] each"
+def _filled(stored: Arrays, batch: int, prioritized: bool = False) -> tuple[Any, Any]:
+    """A buffer and its state, full."""
+    with warnings_of_peers_ignored():
+        import flashbax
+        import jax
+
+    count = len(stored["obs"])
+    sizes: dict[str, Any] = {"max_length": count, "min_length": 1, "sample_batch_size": batch}
+    if prioritized:
+        make = flashbax.make_prioritised_item_buffer
+        buffer = make(**sizes, add_batches=True, priority_exponent=ALPHA, device="cpu")
+    else:
+        buffer = flashbax.make_item_buffer(**sizes, add_batches=True)
+    rows = {name: jax.numpy.asarray(values) for name, values in stored.items()}
+    state = buffer.init({name: values[0] for name, values in rows.items()})
+    return buffer, jax.jit(buffer.add, donate_argnums=0)(state, rows)
+
+
+def _as_numpy(output: Any) -> Arrays:
+    return {name: np.array(values) for name, values in output.items()}
+
+
+def _uniform(case: Uniform) -> Sampler:
+    buffer, state = _filled(case.stored, case.batch)
+    import jax
+
+    @jax.jit
+    def sample(state, key):
+        key, own = jax.random.split(key)
+        return buffer.sample(state, own).experience, key
+
+    key = jax.random.key(0)
+
+    def draw() -> Any:
+        nonlocal key
+        batch, key = sample(state, key)
+        return jax.block_until_ready(batch)
+
+    return sampler(draw, _as_numpy, case.batches)
+
+
+def weighted(sample: Any, count: int) -> dict[str, Any]:
+    """A prioritised sample with the weights that flashbax leaves to its callers."""
+    weights = (count * sample.probabilities) ** -BETA
+    return sample.experience | {"indices": sample.indices, "weights": weights / weights.max()}
+
+
+def _prioritized(case: Prioritized) -> Sampler:
+    buffer, state = _filled(case.stored, case.batch, prioritized=True)
+    import jax
+
+    @jax.jit
+    def sample(state, key):
+        key, own = jax.random.split(key)
+        return weighted(buffer.sample(state, own), case.count), key
+
+    set_priorities = jax.jit(buffer.set_priorities, donate_argnums=0)
+    key, fresh = jax.random.key(0), jax.numpy.asarray(case.fresh)
+
+    def draw() -> Any:
+        nonlocal key
+        batch, key = sample(state, key)
+        return jax.block_until_ready(batch)
+
+    def update(indices: Any, priorities: Any) -> None:
+        nonlocal state
+        state = jax.block_until_ready(set_priorities(state, indices, priorities))
+
+    update(np.arange(case.count), case.priorities)
+    return Sampler(lambda: update(draw()["indices"], fresh), _as_numpy, draw, update)
+
+
+def _adding(case: Adding) -> Call:
+    buffer, state = _filled(case.stored, 1)
+    import jax
+
+    add, step = jax.jit(buffer.add, donate_argnums=0), case.step
+
+    def run() -> None:
+        nonlocal state
+        state = jax.block_until_ready(add(state, step))
+
+    def held(_: None) -> Arrays:
+        return {name: np.array(values[0]) for name, values in state.experience.items()}
+
+    return Call(run, held)
+
+
+def _scanned(case: Scanned) -> Sampler:
+    buffer, state = _filled(case.stored, case.batch, case.prioritized)
+
+    def sample(state, key):
+        drawn = buffer.sample(state, key)
+        return weighted(drawn, case.count) if case.prioritized else drawn.experience
+
+    update = buffer.set_priorities if case.prioritized else None
+    return scanned(case, state, Steps(buffer.add, sample, update))
+
+
+def _peer(name: str, prepare: Callable[[Any], Call], note: str = "") -> Contender:
+    return Contender(name, LIBRARIES[name], "peer", prepare, note=note)
+
+
+UNIFORM_PEERS = (
+    _peer(CPPRB, _cpprb, "NumPy arrays; scalars as [B, 1]"),
+    _peer(BASELINES, _baselines, "gives tensors, [B, 1] each"),
+    _peer(TORCHRL, _torchrl, "ReplayBuffer on LazyTensorStorage, no prefetch; gives a tensordict"),
+    _peer(
+        TIANSHOU, _tianshou,
+        "gives a Batch with truncated, done, info and policy beside the five fields",
     ),
-    Contender(
-        TORCHRL,
-        "torchrl",
-        "peer",
-        _torchrl,
-        note="ReplayBuffer on LazyTensorStorage, without prefetch; gives a tensordict",
-    ),
-    Contender(
-        TIANSHOU,
-        "tianshou",
-        "peer",
-        _tianshou,
-        note="gives a Batch with truncated, done, info and policy beside the five fields",
-    ),
+)  # fmt: skip
+PRIORITIZED_PEERS = (
+    _peer(CPPRB, _cpprb_prioritized, "indices and weights are views that the next draw overwrites"),
+    _peer(TORCHRL, _torchrl_prioritized, "sample(return_info=True)"),
+    _peer(TIANSHOU, _tianshou_prioritized),
 )
-PRIORITIZED = (
-    Contender(
-        CPPRB,
-        "cpprb",
-        "peer",
-        _cpprb_prioritized,
-        note="indices and weights are views that the next draw overwrites",
+ADDING_PEERS = (
+    _peer(CPPRB, _cpprb_adding, "one add of 64 rows"),
+    _peer(BASELINES, _baselines_adding, "n_envs=64; an empty info for each environment"),
+    _peer(TORCHRL, _torchrl_adding, "extend; its tensordict was there"),
+    _peer(
+        TIANSHOU, _tianshou_adding,
+        "VectorReplayBuffer, one buffer for each environment; its Batch was there",
     ),
-    Contender(TORCHRL, "torchrl", "peer", _torchrl_prioritized, note="sample(return_info=True)"),
-    Contender(TIANSHOU, "tianshou", "peer", _tianshou_prioritized),
+)  # fmt: skip
+FLASHBAX_UNIFORM = _peer(FLASHBAX, _uniform, "jitted; a key split in each call")
+FLASHBAX_PRIORITIZED = _peer(
+    FLASHBAX, _prioritized, "jitted sample and set_priorities; weights from its probabilities"
 )
-ADDING = (
-    Contender(CPPRB, "cpprb", "peer", _cpprb_adding, note="one add of 64 rows"),
-    Contender(
-        BASELINES,
-        "stable-baselines3",
-        "peer",
-        _baselines_adding,
-        note="n_envs=64; an empty info for each environment",
-    ),
-    Contender(TORCHRL, "torchrl", "peer", _torchrl_adding, note="extend; its tensordict was there"),
-    Contender(
-        TIANSHOU,
-        "tianshou",
-        "peer",
-        _tianshou_adding,
-        note="VectorReplayBuffer, one buffer for each environment; its Batch was there",
-    ),
-)
+FLASHBAX_ADDING = _peer(FLASHBAX, _adding, "jitted add, state donated")
+FLASHBAX_SCANNED = _peer(FLASHBAX, _scanned, "item and prioritised item buffer")

@@ -1,34 +1,60 @@
-"""What the suite `replay` measures, section by section.
+"""The suite `replay`: buffers against loops, peers, and what the founding note proposed.
 
-Imports its contenders and promises, and the shared core. Tests:
-`tests/suites/replay/test_bench_replay.py`.
+What is drawn and how draws are checked is in `cases.py`, other libraries are in `peers.py`, loops
+and the proposed table in `plain.py`. `measure_host` lists what is raced against what.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from loopless.bench.contest import Case, Contender, Contest, enter
-from loopless.bench.machine import cache_cooler, prepare_libraries
+import numpy as np
+
+from loopless.bench.contest import Call, Case, Contender, Contest, Judge, enter
+from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Result
 from loopless.bench.suites import Options, Say
+from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, beside, ratio, values
 from loopless.bench.timing import Budget
 from pages import Lines, grid, section
-from suites.replay import device, flashbax_peer, loops, ours, peers, promises
-from suites.replay.trajectories import DISCOUNT, SEGMENT, STEPS, Ingest, Trajectories
-from suites.replay.transitions import ALPHA, BETA, Adding, Prioritized, Uniform, short
-
-SIZES = (100_000, 1_000_000)
-BATCH = 256
-MANY, SMALL = 32, 32
-ROWS = 1000
-EPISODIC_BATCHES = (256, 1024)
-ENVS = 64
-FROM, TO = 10_000, 1_000_000
-# A draw reads other rows each time: one call does not undo what a neighbour left in the caches.
-SAMPLE_S = 1e-3
+from suites.processes import cache_cooler
+from suites.replay.cases import (
+    ALPHA,
+    BETA,
+    DISCOUNT,
+    FIELDS,
+    SEGMENT,
+    STEPS,
+    Adding,
+    Arrays,
+    Ingest,
+    Prioritized,
+    Sampler,
+    Scanned,
+    Steps,
+    Trajectories,
+    Uniform,
+    sampler,
+    scanned,
+    short,
+)
+from suites.replay.peers import (
+    ADDING_PEERS,
+    BASELINES,
+    CPPRB,
+    FLASHBAX,
+    FLASHBAX_ADDING,
+    FLASHBAX_PRIORITIZED,
+    FLASHBAX_SCANNED,
+    FLASHBAX_UNIFORM,
+    PRIORITIZED_PEERS,
+    TORCHRL,
+    UNIFORM_PEERS,
+)
+from suites.replay.plain import LOOP, PRIORITIZED_LOOP, PROPOSED, SEARCH, TABLE, UNIFORM_LOOP
 
 TITLES = {
     "uniform": "Uniform draws, five fields as in CartPole: median time, ± half the quartile range",
@@ -54,76 +80,125 @@ HEADLINES = (
 )  # fmt: skip
 
 
+SIZES = (100_000, 1_000_000)
+BATCH = 256
+MANY, SMALL = 32, 32
+ROWS = 1000
+EPISODIC_BATCHES = (256, 1024)
+ENVS = 64
+FROM, TO = 10_000, 1_000_000
+# A draw reads other rows each time: one call does not undo what a neighbour left in the caches.
+SAMPLE_S = 1e-3
+
+# What is promised: times as fast as these. A peer whose draws were found wrong counts all the same:
+# to be beaten by it would be no comfort.
+UNIFORM_FACTORS = {
+    100_000: {CPPRB: 4.0, BASELINES: 8.0, TORCHRL: 12.0},
+    1_000_000: {CPPRB: 2.5, BASELINES: 4.0, TORCHRL: 6.0},
+}
+FACTORS = {
+    "prioritized": {CPPRB: 4.0},
+    "episodic": {LOOP: 120.0, PROPOSED: 15.0},
+    "adding": {CPPRB: 1.0},
+    "device": {FLASHBAX: 1.0},
+}
+TENSOR_PEERS = (BASELINES, TORCHRL)  # stated beside our tensors
+ONE_CALL_FACTOR = 20.0
+INGEST_S = 1.0
+GROWTH_RATIO = 4.0
+
+
 def run(options: Options, result: Result, say: Say) -> None:
     """Measure everything. Rows are added to `result` as they come; Ctrl-C passes through."""
     budget = Budget(SAMPLE_S, total_s=0.12, most_samples=50) if options.quick else Budget(SAMPLE_S)
-    contest = Contest(result, budget, say)
+    contest = Contest(result, budget, say, options.peers)
     prepare_libraries(options.threads)
     result.settings |= {"alpha": ALPHA, "beta": BETA, "discount": DISCOUNT}
     result.settings |= {"row_steps": STEPS, "segment_steps": SEGMENT, "jax_async_dispatch": False}
     result.settings["caches"] = "warm; in section cold, second level emptied before each call"
-    sizes = SIZES[:1] if options.quick else SIZES
-    measure_uniform(sizes, options, contest)
-    measure_one_call(SIZES[0], options, contest)
-    measure_prioritized(sizes, options, contest)
-    measure_episodic(ROWS, EPISODIC_BATCHES[:1] if options.quick else EPISODIC_BATCHES, contest)
-    measure_adding(SIZES[0], options, contest)
-    measure_ingest(ROWS, contest)
+    measure_host(
+        SIZES[:1] if options.quick else SIZES,
+        EPISODIC_BATCHES[:1] if options.quick else EPISODIC_BATCHES,
+        contest,
+        quick=options.quick,
+    )
     measure_growth(FROM, TO, contest)
     if not options.quick:
-        measure_cold(SIZES[0], ROWS, options, contest)
-    measure_scanned(sizes, options, contest)
+        measure_cold(SIZES[0], ROWS, contest)
+    measure_scanned(SIZES[:1] if options.quick else SIZES, contest)
 
 
-def others(options: Options, *contenders: Contender) -> Iterable[Contender]:
-    return [each for each in contenders if options.peers or each.role != "peer"]
+def page(result: Result) -> list[Lines]:
+    """Lay out the results page: times on the host, and times in a scan."""
+    host = section(result, "uniform", "one call", "prioritized", "episodic", "adding")
+    device = grid("in a jitted scan", section(result, "device"), "case", "contender")
+    return [grid("host", host), device]
 
 
-def measure_uniform(sizes: Iterable[int], options: Options, contest: Contest) -> None:
-    rest = others(options, *peers.UNIFORM, flashbax_peer.UNIFORM, loops.UNIFORM)
-    for count in sizes:
-        judge = partial(promises.judge_uniform, count)
-        contest.run("uniform", Uniform(count, BATCH), (*ours.UNIFORM, *rest), judge)
+def measure_host(
+    sizes: Sequence[int],
+    batches: Iterable[int],
+    contest: Contest,
+    *,
+    rows: int = ROWS,
+    quick: bool = False,
+) -> None:
+    """Race the buffers on the host; all but two sections at the first size only."""
+    # In a quick run the prioritized loop, a second a batch, is left out.
+    slow = replace(PRIORITIZED_LOOP, largest=10_000) if quick else PRIORITIZED_LOOP
+    peers = (*UNIFORM_PEERS, FLASHBAX_UNIFORM)
+    by_priority = (*OUR_PRIORITIZED, *PRIORITIZED_PEERS, FLASHBAX_PRIORITIZED, slow)
+    steps = -(-sizes[0] // ENVS) * ENVS
+    races: list[tuple[str, Case, Iterable[Contender], Judge]] = [
+        *(
+            ("uniform", Uniform(n, BATCH), (*OUR_UNIFORM, *peers, UNIFORM_LOOP),
+             partial(judge_uniform, n))
+            for n in sizes
+        ),
+        ("one call", Uniform(sizes[0], SMALL, MANY), (*OUR_UNIFORM, BATCH_BY_BATCH, *peers),
+         judge_one_call),
+        *(("prioritized", Prioritized(n, BATCH), by_priority, partial(judge, "prioritized"))
+          for n in sizes),
+        *(("episodic", Trajectories(rows, n), (OUR_EPISODIC, SEARCH, TABLE),
+           partial(judge, "episodic"))
+          for n in batches),
+        ("adding", Adding(steps, ENVS), (OUR_ADDING, *ADDING_PEERS, FLASHBAX_ADDING),
+         partial(judge, "adding")),
+        ("ingest", Ingest(rows, BATCH), OUR_INGEST, judge_ingest),
+    ]  # fmt: skip
+    for name, case, contenders, judge_rows in races:
+        contest.run(name, case, contenders, judge_rows)
 
 
-def measure_one_call(count: int, options: Options, contest: Contest) -> None:
-    case = Uniform(count, SMALL, MANY)
-    rest = others(options, *peers.UNIFORM, flashbax_peer.UNIFORM)
-    mine = (*ours.UNIFORM, ours.BATCH_BY_BATCH)
-    contest.run("one call", case, (*mine, *rest), promises.judge_one_call)
+def judge(section: str, rows: Rows) -> Rows:
+    """Compare ours with the contenders that the table `FACTORS` names for this section."""
+    return attach(rows, NUMPY, as_fast(rows, NUMPY, FACTORS[section]))
 
 
-def measure_prioritized(sizes: Iterable[int], options: Options, contest: Contest) -> None:
-    # In a quick run the loop, a second a batch, is left out.
-    loop = replace(loops.PRIORITIZED, largest=10_000) if options.quick else loops.PRIORITIZED
-    rest = others(options, *peers.PRIORITIZED, flashbax_peer.PRIORITIZED, loop)
-    for count in sizes:
-        case = Prioritized(count, BATCH)
-        contest.run("prioritized", case, (*ours.PRIORITIZED, *rest), promises.judge_prioritized)
+def judge_uniform(count: int, rows: Rows) -> Rows:
+    """Compare ours with named peers; our tensors beside theirs are stated."""
+    rows = attach(rows, NUMPY, as_fast(rows, NUMPY, UNIFORM_FACTORS.get(count, {})))
+    return attach(rows, TORCH, beside(rows, TORCH, TENSOR_PEERS))
 
 
-def measure_episodic(rows: int, batches: Iterable[int], contest: Contest) -> None:
-    contenders = (ours.EPISODIC, loops.SEARCH, loops.TABLE)
-    for batch in batches:
-        contest.run("episodic", Trajectories(rows, batch), contenders, promises.judge_episodic)
+def judge_one_call(rows: Rows) -> Rows:
+    peers = {row.contender: row.value for row in rows if row.role == "peer" and row.value}
+    fastest = min(peers, key=lambda name: peers[name], default="no peer was measured")
+    faster = ratio(peers.get(fastest), values(rows).get(NUMPY))
+    text = f"{ONE_CALL_FACTOR:g} × as fast as calls of the fastest peer ({fastest})"
+    return attach(rows, NUMPY, [at_least(ONE_CALL_FACTOR, faster, text)])
 
 
-def measure_adding(count: int, options: Options, contest: Contest) -> None:
-    case = Adding(-(-count // ENVS) * ENVS, ENVS)
-    rest = others(options, *peers.ADDING, flashbax_peer.ADDING)
-    contest.run("adding", case, (ours.ADDING, *rest), promises.judge_adding)
-
-
-def measure_ingest(rows: int, contest: Contest) -> None:
-    contest.run("ingest", Ingest(rows, BATCH), ours.INGEST, promises.judge_ingest)
+def judge_ingest(rows: Rows) -> Rows:
+    return [replace(row, targets=(at_most(INGEST_S, row.value, "1 s"),)) for row in rows]
 
 
 def measure_growth(small: int, large: int, contest: Contest) -> None:
-    """One law at a time, small and large buffers in one race."""
+    """Race one law at a time, small and large buffers against each other."""
     laws: tuple[tuple[str, Contender, Sequence[Case]], ...] = (
-        ("uniform", ours.UNIFORM[0], [Uniform(n, BATCH) for n in (small, large)]),
-        ("prioritized", ours.PRIORITIZED[0], [Prioritized(n, BATCH) for n in (small, large)]),
-        ("episodic", ours.EPISODIC, [Trajectories(n // 1000, BATCH) for n in (small, large)]),
+        ("uniform", OUR_UNIFORM[0], [Uniform(n, BATCH) for n in (small, large)]),
+        ("prioritized", OUR_PRIORITIZED[0], [Prioritized(n, BATCH) for n in (small, large)]),
+        ("episodic", OUR_EPISODIC, [Trajectories(n // 1000, BATCH) for n in (small, large)]),
     )
     for law, contender, cases in laws:
         contest.say(f"growth: {law}")
@@ -134,34 +209,179 @@ def measure_growth(small: int, large: int, contest: Contest) -> None:
         ]
         for entry in entries:
             entry.row = replace(entry.row, case=f"{law}, {BATCH}")
-        contest.settle(entries, partial(promises.judge_growth, *names))
+        contest.settle(entries, partial(judge_growth, *names))
 
 
-def measure_cold(count: int, rows: int, options: Options, contest: Contest) -> None:
-    """A call at a time, as after an update that needed the caches for itself. Nothing promised."""
+def judge_growth(small: str, large: str, rows: Rows) -> Rows:
+    times = values(rows)
+    slower = ratio(times.get(large), times.get(small))
+    return attach(rows, large, [at_most(GROWTH_RATIO, slower, f"{GROWTH_RATIO:g} × {small}")])
+
+
+def measure_cold(count: int, rows: int, contest: Contest) -> None:
+    """Time single calls, as after an update that needed the caches for itself."""
     cold = contest.with_budget(sample_s=0.0, warm_s=0.0)
     for case, contenders in (
-        (Uniform(count, BATCH), (ours.UNIFORM[0], *others(options, *peers.UNIFORM))),
-        (Prioritized(count, BATCH), (ours.PRIORITIZED[0], *others(options, *peers.PRIORITIZED))),
-        (Trajectories(rows, BATCH), (ours.EPISODIC, loops.SEARCH, loops.TABLE)),
+        (Uniform(count, BATCH), (OUR_UNIFORM[0], *UNIFORM_PEERS)),
+        (Prioritized(count, BATCH), (OUR_PRIORITIZED[0], *PRIORITIZED_PEERS)),
+        (Trajectories(rows, BATCH), (OUR_EPISODIC, SEARCH, TABLE)),
     ):
-        cold.run("cold", case, contenders, promises.judge_cold, cache_cooler())
+        cold.run("cold", case, contenders, judge_cold, cache_cooler())
 
 
-def measure_scanned(sizes: Iterable[int], options: Options, contest: Contest) -> None:
-    """What a compiled trainer does: draw; add and draw; draw by priority and update."""
-    contenders = (device.OURS, *others(options, flashbax_peer.SCANNED))
+def judge_cold(rows: Rows) -> Rows:
+    """State the same comparisons with emptied caches; nothing was promised of them."""
+    times = values(rows)
+    named = [name for name in (CPPRB, BASELINES, TORCHRL, LOOP, PROPOSED) if times.get(name)]
+    return attach(rows, NUMPY, beside(rows, NUMPY, named, "cold, "))
+
+
+def measure_scanned(sizes: Iterable[int], contest: Contest) -> None:
+    """Race what a compiled trainer does: draw; add and draw; draw by priority and update."""
     for count in sizes:
         for case in (
-            device.Scanned(count, BATCH),
-            device.Scanned(count, BATCH, envs=ENVS),
-            device.Scanned(count, BATCH, prioritized=True),
+            Scanned(count, BATCH),
+            Scanned(count, BATCH, envs=ENVS),
+            Scanned(count, BATCH, prioritized=True),
         ):
-            contest.run("device", case, contenders, promises.judge_scanned)
+            contest.run("device", case, (OUR_SCANNED, FLASHBAX_SCANNED), partial(judge, "device"))
 
 
-def page(result: Result) -> list[Lines]:
-    """Lay out the results page: times on the host, and times in a scan."""
-    host = section(result, "uniform", "one call", "prioritized", "episodic", "adding")
-    device = grid("in a jitted scan", section(result, "device"), "case", "contender")
-    return [grid("host", host), device]
+NUMPY = "loopless"
+TORCH = "loopless, PyTorch"
+ONE_BY_ONE = "loopless, a call a batch"
+PADDED = "loopless, from_padded"
+
+
+def _read(output: dict[str, Any]) -> Arrays:
+    """[B, ...] or [K, B, ...] as rows."""
+    depth = output["reward"].ndim
+    arrays = {name: np.asarray(values) for name, values in output.items()}
+    return {name: values.reshape(-1, *values.shape[depth:]) for name, values in arrays.items()}
+
+
+def _uniform(library: str) -> Callable[[Uniform], Sampler]:
+    def prepare(case: Uniform) -> Sampler:
+        from loopless.replay import ReplayBuffer
+
+        buffer = ReplayBuffer(case.count, FIELDS)
+        buffer.add(**case.stored)
+        if case.batches == 1:
+            return sampler(lambda: buffer.sample(case.batch, library=library), _read)
+        many = case.batches
+        return sampler(lambda: buffer.sample(case.batch, many, library=library), _read)
+
+    return prepare
+
+
+def _one_by_one(case: Uniform) -> Sampler:
+    from loopless.replay import ReplayBuffer
+
+    buffer = ReplayBuffer(case.count, FIELDS)
+    buffer.add(**case.stored)
+    return sampler(lambda: buffer.sample(case.batch), _read, case.batches)
+
+
+def _prioritized(library: str) -> Callable[[Prioritized], Sampler]:
+    def prepare(case: Prioritized) -> Sampler:
+        from loopless.replay import PrioritizedReplayBuffer
+
+        buffer = PrioritizedReplayBuffer(case.count, FIELDS, alpha=ALPHA)
+        buffer.add(**case.stored)
+        buffer.update_priorities(np.arange(case.count), case.priorities)
+        fresh = case.fresh
+
+        def draw() -> dict[str, Any]:
+            return buffer.sample(case.batch, beta=BETA, library=library)
+
+        return Sampler(
+            lambda: buffer.update_priorities(draw()["indices"], fresh),
+            _read,
+            draw,
+            buffer.update_priorities,
+        )
+
+    return prepare
+
+
+def _episodic(case: Trajectories) -> Sampler:
+    buffer = _filled(case)
+    return sampler(lambda: buffer.sample(case.batch, discount=DISCOUNT), dict)
+
+
+def _filled(case: Trajectories) -> Any:
+    """A new buffer, filled row by row."""
+    from loopless.replay import EpisodicReplayBuffer
+
+    buffer = EpisodicReplayBuffer(case.rows * STEPS, {"obs": ((2,), np.float32)})
+    for obs, terminals in zip(case.obs, case.terminals, strict=True):
+        buffer.add_episode(obs=obs, terminals=terminals)
+    return buffer
+
+
+def _ingest(fill: Callable[[Trajectories], Any]) -> Callable[[Trajectories], Sampler]:
+    def prepare(case: Trajectories) -> Sampler:
+        # Made once, so that what a draw gives is that of this buffer; timed is the filling alone.
+        buffer = fill(case)
+        return Sampler(
+            lambda: fill(case), dict, lambda: buffer.sample(case.batch, discount=DISCOUNT)
+        )
+
+    return prepare
+
+
+def _padded(case: Trajectories) -> Any:
+    from loopless.replay import EpisodicReplayBuffer
+
+    return EpisodicReplayBuffer.from_padded(case.obs, case.terminals)
+
+
+def _adding(case: Adding) -> Call:
+    from loopless.replay import ReplayBuffer
+
+    buffer = ReplayBuffer(case.count, FIELDS)
+    for step in case.steps():
+        buffer.add(**step)
+    step = case.step
+
+    def held(_: None) -> Arrays:
+        rows = buffer.sample(case.count, newest=case.count)
+        return {name: rows[name] for name in FIELDS}
+
+    return Call(lambda: buffer.add(**step), held)
+
+
+def _scanned(case: Scanned) -> Sampler:
+    import jax
+
+    from loopless.replay import device
+
+    first = {name: values[0] for name, values in case.stored.items()}
+    if case.prioritized:
+        buffer = device.PrioritizedBuffer.like(first, case.count, alpha=ALPHA)
+
+        def sample(state, key):
+            return buffer.sample(state, key, case.batch, beta=BETA)
+
+        steps = Steps(buffer.add, sample, buffer.update_priorities)
+    else:
+        buffer = device.RingBuffer.like(first, case.count)
+        steps = Steps(buffer.add, lambda state, key: buffer.sample(state, key, case.batch), None)
+    add = jax.jit(buffer.add, donate_argnums=0)
+    return scanned(case, add(buffer.init(), case.stored), steps)
+
+
+def _ours(name: str, prepare: Callable[[Any], Call], note: str = "") -> Contender:
+    return Contender(name, "loopless", "ours", prepare, note=note)
+
+
+OUR_UNIFORM = (_ours(NUMPY, _uniform("numpy")), _ours(TORCH, _uniform("torch")))
+BATCH_BY_BATCH = _ours(ONE_BY_ONE, _one_by_one, "as many calls as a peer needs")
+OUR_PRIORITIZED = (_ours(NUMPY, _prioritized("numpy")), _ours(TORCH, _prioritized("torch")))
+OUR_EPISODIC = _ours(NUMPY, _episodic)
+OUR_ADDING = _ours(NUMPY, _adding)
+OUR_INGEST = (
+    _ours(NUMPY, _ingest(_filled), "a new buffer, a call a row"),
+    _ours(PADDED, _ingest(_padded), "a new buffer, one call"),
+)
+OUR_SCANNED = _ours(NUMPY, _scanned)

@@ -78,11 +78,11 @@ def on_host(library: Library, *fields) -> list | None:
     return numpy_views(library.xp, fields)
 
 
-def as_numpy_on_cpu(function: Function, *, detach: bool = False) -> Function:
+def as_numpy_on_cpu(function: Function) -> Function:
     """Return `function`, called with NumPy views of eager CPU tensors; its results are tensors.
 
-    Nothing is copied either way. Where a gradient is to be recorded (unless `detach`), a program
-    is traced or a device is not the CPU, the function sees the tensors themselves.
+    Nothing is copied either way. Where a gradient is to be recorded, a program is traced or a
+    device is not the CPU, the function sees the tensors themselves.
     """
 
     @functools.wraps(function)
@@ -92,12 +92,12 @@ def as_numpy_on_cpu(function: Function, *, detach: bool = False) -> Function:
         torch = sys.modules.get("torch")
         if torch is None or is_traced(torch):
             return function(*args, **keywords)
-        fields = (*args, *keywords.values())
-        views = numpy_views(torch, fields, detach=detach or not torch.is_grad_enabled())
-        if views is None:
+        detach = not torch.is_grad_enabled()
+        views = numpy_views(torch, args, detach=detach)
+        named = None if views is None else numpy_views(torch, keywords.values(), detach=detach)
+        if views is None or named is None:
             return function(*args, **keywords)
-        count = len(args)
-        out = function(*views[:count], **dict(zip(keywords, views[count:], strict=True)))
+        out = function(*views, **dict(zip(keywords, named, strict=True)))
         if isinstance(out, tuple):
             return tuple([torch.from_numpy(x) for x in out])
         return torch.from_numpy(out)
@@ -105,23 +105,23 @@ def as_numpy_on_cpu(function: Function, *, detach: bool = False) -> Function:
     return wrapper  # pyright: ignore[reportReturnType]
 
 
-def with_gradients(compute: Callable, fields: tuple, inputs: tuple) -> tuple[Any, ...]:
-    """Return the outputs of `compute(derivatives, *fields)`, the first one differentiable.
+def with_gradients(compute: Callable, options: tuple, fields: tuple, inputs: tuple) -> tuple:
+    """Return the outputs of `compute(*options, derivatives, *fields)`, the first differentiable.
 
     `compute` returns outputs, and derivatives of the first by each of `inputs` if `derivatives` is
     true, else (). It is true where eager PyTorch records a gradient; JAX and traces differentiate
     the computation itself.
     """
-    torch = eager_torch(fields[0])
+    torch = None if fields[0].__class__ is np.ndarray else eager_torch(fields[0])
     if torch is None:
-        return compute(False, *fields)[0]
+        return compute(*options, False, *fields)[0]
     records = torch.is_grad_enabled() and any(map(_requires_grad, inputs))
     views = numpy_views(torch, fields)
     if views is None:
         with torch.no_grad():
-            outs, gradients = compute(records, *fields)
+            outs, gradients = compute(*options, records, *fields)
     else:
-        outs, gradients = compute(records, *views)
+        outs, gradients = compute(*options, records, *views)
         outs, gradients = map(torch.from_numpy, outs), map(torch.from_numpy, gradients)
     if not records:
         return tuple(outs)

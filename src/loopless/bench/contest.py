@@ -6,7 +6,7 @@ A suite makes cases and contenders, and hands them to a `Contest`. The timing is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from subprocess import SubprocessError
 from typing import Any, Protocol
 
@@ -37,13 +37,13 @@ class Verdict:
 
 
 class Case(Protocol):
-    """One column of a table: the work, its size, and whether an output is right."""
+    """One column of a table: the work, its name, and whether an output is right.
+
+    It has a `size`, too, where a contender has a `largest`.
+    """
 
     @property
     def label(self) -> str: ...
-
-    @property
-    def size(self) -> int: ...
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict: ...
 
@@ -139,7 +139,7 @@ def enter(contender: Contender, section: str, case: Case) -> Entry:
         note=contender.note, claim=contender.claim,
     )  # fmt: skip
     largest = contender.largest
-    if largest is not None and case.size > largest:
+    if largest is not None and getattr(case, "size", 0) > largest:
         return Entry(replace(row, status="skipped", reason=f"slow: not run over {largest:,}"))
     try:
         call = contender.prepare(case)
@@ -179,14 +179,8 @@ def race(
 def _with_timing(row: Measurement, timing: Timing | None) -> Measurement:
     if timing is None:
         return row
-    return replace(
-        row,
-        value=timing.median,
-        lower_quartile=timing.lower_quartile,
-        upper_quartile=timing.upper_quartile,
-        samples=timing.samples,
-        calls_per_sample=timing.calls_per_sample,
-    )
+    measured = asdict(timing)
+    return replace(row, value=measured.pop("median"), **measured)
 
 
 def _first_line(problem: BaseException) -> str:

@@ -29,12 +29,11 @@ class Age:
     suite: str
     day: str
     commit: str
-    changed: tuple[str, ...]
-    known: bool  # whether the result says what it measured
+    changed: tuple[str, ...] | None  # None if the result does not say what it measured
 
     @property
     def is_stale(self) -> bool:
-        return bool(self.changed) or not self.known
+        return self.changed != ()
 
 
 @contextmanager
@@ -60,6 +59,13 @@ def note_at_exit() -> None:
 def _note(notes: Path) -> None:
     with suppress(OSError), notes.open("a", encoding="utf-8") as file:
         file.write("".join(f"{name}\n" for name in sorted(imported())))
+
+
+def pass_on(notes: Path) -> None:
+    """Count what children noted in a file of their own, perhaps on an earlier day."""
+    if name := os.environ.get(VARIABLE):
+        with Path(name).open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in _read(notes))
 
 
 def _read(notes: Path) -> list[str]:
@@ -95,13 +101,13 @@ def age(result: Result) -> Age:
     changed = tuple(name for name, digest in before.items() if now.get(name) != digest)
     commit = str((result.machine.get("commit") or {}).get("id", "unknown"))[:9]
     day = str(result.machine.get("date", "unknown"))[:10]
-    return Age(result.suite, day, commit, changed, bool(result.sources))
+    return Age(result.suite, day, commit, changed if result.sources else None)
 
 
 def describe(age: Age) -> str:
     """Say in one line how old a result is, and why it is stale if it is."""
     when = f"{age.suite}: measured {age.day}, commit {age.commit}"
-    if not age.known:
+    if age.changed is None:
         return f"{when}; stale: its file does not say which sources it measured"
     if not age.changed:
         return f"{when}; up to date"

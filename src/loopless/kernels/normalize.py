@@ -1,4 +1,4 @@
-"""Standardization of advantages. Loop twin: `reference.normalize`."""
+"""Standardization of advantages. Loop twin: `reference.returns.normalize`."""
 
 from loopless.arrays import checks
 from loopless.arrays.dispatch import as_numpy_on_cpu, empty, flat
@@ -16,7 +16,7 @@ def normalize(x, valid=None, *, min_std=1e-8):
     anything, NaN included, and come back 0; so does everything if no entry is valid. Sums are in
     float64 on NumPy arrays, in float32 at least elsewhere.
 
-    Loop twin: `reference.normalize`.
+    Loop twin: `reference.returns.normalize`.
     """
     function = "normalize"
     arguments = checks.Arguments(function, "x", x)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loopless.arrays import checks
+from loopless.arrays.checks import is_array
 from loopless.arrays.dispatch import flat, with_gradients
 from loopless.arrays.library import NUMBER, NUMPY, Library, compiled_once
 
@@ -32,8 +33,8 @@ _NO_FLAGS = np.empty(0, _BOOL)
 _NO_ENTRIES = {_SINGLE: np.empty(0, _SINGLE), _DOUBLE: np.empty(0, _DOUBLE)}
 
 
-class _Arrays(NamedTuple):
-    """The arrays of either loss; the plain one has no old log-probabilities."""
+class _Batch(NamedTuple):
+    """The arguments of either loss; the plain one has no old log-probabilities and no clips."""
 
     log_probs: Any
     old_log_probs: Any
@@ -43,15 +44,13 @@ class _Arrays(NamedTuple):
     entropies: Any
     old_values: Any
     valid: Any
-
-
-class _Numbers(NamedTuple):
-    """The numbers of either loss; the plain one has no clips."""
-
     clip: Any
     value_coefficient: Any
     entropy_coefficient: Any
     value_clip: Any
+
+
+_NUMBERS = "clip", "value_coefficient", "entropy_coefficient", "value_clip"
 
 
 class PPOParts(NamedTuple):
@@ -114,11 +113,9 @@ def ppo_loss(
     """
     old_values = None if value_clip is None else old_values
     arrays = log_probs, old_log_probs, advantages, values, returns, entropies, old_values, valid
-    loss, *parts = _losses(
-        "ppo_loss",
-        _Arrays(*arrays),
-        _Numbers(clip, value_coefficient, entropy_coefficient, value_clip),
-    )
+    batch = *arrays, clip, value_coefficient, entropy_coefficient, value_clip
+    inputs = log_probs, values, entropies
+    loss, *parts = with_gradients(_losses, ("ppo_loss",), batch, inputs)
     return loss, PPOParts(*parts)
 
 
@@ -145,11 +142,10 @@ def policy_gradient_loss(
 
     Mnih et al. 2016. Loop twin: `reference.policy_gradient.policy_gradient_loss`.
     """
-    loss, *parts = _losses(
-        "policy_gradient_loss",
-        _Arrays(log_probs, None, advantages, values, returns, entropies, None, valid),
-        _Numbers(None, value_coefficient, entropy_coefficient, None),
-    )
+    arrays = log_probs, None, advantages, values, returns, entropies, None, valid
+    batch = *arrays, None, value_coefficient, entropy_coefficient, None
+    inputs = log_probs, values, entropies
+    loss, *parts = with_gradients(_losses, ("policy_gradient_loss",), batch, inputs)
     return loss, PolicyGradientParts(*parts)
 
 
@@ -168,67 +164,70 @@ def _is_unclipped(errors, bounded, away, value_clip):
     return (abs(away) <= value_clip) | (abs(bounded) <= abs(errors))
 
 
-def _losses(function: str, arrays: _Arrays, numbers: _Numbers) -> tuple[Any, ...]:
-    """Return the loss with its gradients, then its parts."""
-    compute = functools.partial(_scalars, function)
-    inputs = arrays.log_probs, arrays.values, arrays.entropies
-    return with_gradients(compute, arrays + numbers, inputs)
+def _losses(function: str, derivatives: bool, *fields):
+    """Return loss and parts, and the derivatives of the loss if `derivatives`, else ().
 
-
-def _scalars(function: str, derivatives: bool, *fields):
-    """Return loss and parts, and the derivatives of the loss if `derivatives`, else ()."""
-    count = len(_Arrays._fields)
-    arrays, numbers = _Arrays(*fields[:count]), _Numbers(*fields[count:])
-    if _is_plain(function, arrays, numbers):
-        return _numpy_scalars(arrays.log_probs.dtype, derivatives, arrays, numbers)
-    library, dtype, arrays, numbers = _check(function, arrays, numbers)
+    `fields` are those of a `_Batch`.
+    """
+    if _is_plain(function, *fields):
+        return _numpy_losses(fields[0].dtype, derivatives, *fields)
+    library, dtype, batch = _check(function, _Batch(*fields))
     if library is NUMPY:
-        return _numpy_scalars(dtype, derivatives, arrays, numbers)
-    composed = compiled_once(library, _composed_scalars, (0, 1, 2))
-    return composed(library, dtype, derivatives, arrays, numbers)
+        return _numpy_losses(dtype, derivatives, *batch)
+    composed = compiled_once(library, _composed_losses, (0, 1, 2))
+    return composed(library, dtype, derivatives, batch)
 
 
-def _is_plain(function: str, arrays: _Arrays, numbers: _Numbers) -> bool:
+def _is_plain(
+    function, log_probs, old_log_probs, advantages, values, returns, entropies, old_values, valid,
+    clip, value_coefficient, entropy_coefficient, value_clip,
+) -> bool:  # fmt: skip
     """Return whether all is right, and NumPy arrays that need no conversion."""
-    first = arrays.log_probs
-    if first.__class__ is not np.ndarray or first.dtype not in _LARGEST:
+    if log_probs.__class__ is not np.ndarray or log_probs.dtype not in _LARGEST:
         return False
-    needed = [arrays.advantages, arrays.values, arrays.returns, arrays.entropies]
-    clips, coefficients = [], (numbers.value_coefficient, numbers.entropy_coefficient)
+    shape, dtype = log_probs.shape, log_probs.dtype
     if function == "ppo_loss":
-        needed.append(arrays.old_log_probs)
-        clips.append(numbers.clip)
-        if numbers.value_clip is not None:
-            needed.append(arrays.old_values)
-            clips.append(numbers.value_clip)
-    shape, dtype, valid = first.shape, first.dtype, arrays.valid
+        if not is_array(old_log_probs, dtype, shape):
+            return False
+        if clip.__class__ not in NUMBER or not clip >= 0:
+            return False
+        if value_clip is not None:
+            if value_clip.__class__ not in NUMBER or not value_clip >= 0:
+                return False
+            if not is_array(old_values, dtype, shape):
+                return False
     return (
-        all(checks.is_array(x, dtype, shape) for x in needed)
-        and (valid is None or checks.is_array(valid, _BOOL, shape))
-        and all(x.__class__ in NUMBER and x >= 0 for x in clips)
-        and all(x.__class__ in NUMBER and 0 <= x < math.inf for x in coefficients)
+        is_array(advantages, dtype, shape)
+        and is_array(values, dtype, shape)
+        and is_array(returns, dtype, shape)
+        and is_array(entropies, dtype, shape)
+        and (valid is None or is_array(valid, _BOOL, shape))
+        and value_coefficient.__class__ in NUMBER
+        and 0 <= value_coefficient < math.inf
+        and entropy_coefficient.__class__ in NUMBER
+        and 0 <= entropy_coefficient < math.inf
     )
 
 
-def _check(function: str, arrays: _Arrays, numbers: _Numbers):
-    """Return the library, the dtype of the results, and both groups as the formulas want them."""
-    named, valid = arrays._asdict(), arrays.valid
-    del named["valid"]
+def _check(function: str, batch: _Batch):
+    """Return the library, the dtype of the results, and the batch as the formulas want it."""
+    arrays = {name: x for name, x in batch._asdict().items() if name not in (*_NUMBERS, "valid")}
+    valid = batch.valid
     required = ["value_coefficient", "entropy_coefficient"]
     if function == "ppo_loss":
         required.append("clip")
     else:
-        del named["old_log_probs"]
-    if numbers.value_clip is None:
-        del named["old_values"]
-    elif arrays.old_values is None:
+        del arrays["old_log_probs"]
+    if batch.value_clip is None:
+        del arrays["old_values"]
+    elif batch.old_values is None:
         raise ValueError(
-            f"{function}: value_clip={numbers.value_clip} was given without old_values, which it "
-            f"is measured from. Pass the values that the rollout was made with, or drop value_clip."
+            f"{function}: value_clip={batch.value_clip} was given without old_values, which it is "
+            f"measured from. Pass the values that the rollout was made with, or drop value_clip."
         )
-    arguments = checks.Arguments(function, "log_probs", arrays.log_probs)
-    shape = arrays.log_probs.shape
-    everything = named if valid is None else named | {"valid": valid}
+    arguments = checks.Arguments(function, "log_probs", batch.log_probs)
+    shape = batch.log_probs.shape
+    everything = arrays if valid is None else arrays | {"valid": valid}
     for name, x in everything.items():
         arguments.alike(name, x)
     other = {name: tuple(x.shape) for name, x in everything.items() if x.shape != shape}
@@ -238,16 +237,16 @@ def _check(function: str, arrays: _Arrays, numbers: _Numbers):
             f"{function}: {listed}; all arrays must have the shape of log_probs, {tuple(shape)}. "
             f"Nothing is broadcast or squeezed here."
         )
-    dtypes = [arguments.floating(name, x) for name, x in named.items()]
+    dtypes = [arguments.floating(name, x) for name, x in arrays.items()]
     dtype = functools.reduce(arguments.library.promote, dtypes)
-    if valid is not None:
-        arrays = arrays._replace(valid=arguments.boolean("valid", valid))
     checked = {
-        name: _check_number(arguments, name, x)
-        for name, x in numbers._asdict().items()
-        if x is not None or name in required
+        name: _check_number(arguments, name, getattr(batch, name))
+        for name in _NUMBERS
+        if name in required or getattr(batch, name) is not None
     }
-    return arguments.library, dtype, arrays, numbers._replace(**checked)
+    if valid is not None:
+        checked["valid"] = arguments.boolean("valid", valid)
+    return arguments.library, dtype, batch._replace(**checked)
 
 
 def _check_number(arguments: checks.Arguments, name: str, x) -> Any:
@@ -273,20 +272,21 @@ def _check_number(arguments: checks.Arguments, name: str, x) -> Any:
     return x
 
 
-def _numpy_scalars(dtype, derivatives: bool, arrays: _Arrays, numbers: _Numbers):
+def _numpy_losses(
+    dtype, derivatives: bool, log_probs, old_log_probs, advantages, values, returns, entropies,
+    old_values, valid, clip, value_coefficient, entropy_coefficient, value_clip,
+):  # fmt: skip
     wide = NUMPY.wide(dtype)
     largest, none = _LARGEST[wide], _NO_ENTRIES[wide]
-    old_log_probs, old_values, valid = arrays.old_log_probs, arrays.old_values, arrays.valid
-    clip, value_coefficient, entropy_coefficient, value_clip = numbers
     scalars = np.empty(6, wide)
-    gradients = np.empty((3, *arrays.values.shape), wide) if derivatives else none
+    gradients = np.empty((3, *values.shape), wide) if derivatives else none
     _kernel()(
-        flat(arrays.log_probs, wide),
+        flat(log_probs, wide),
         none if old_log_probs is None else flat(old_log_probs, wide),
-        flat(arrays.advantages, wide),
-        flat(arrays.values, wide),
-        flat(arrays.returns, wide),
-        flat(arrays.entropies, wide),
+        flat(advantages, wide),
+        flat(values, wide),
+        flat(returns, wide),
+        flat(entropies, wide),
         none if old_values is None else flat(old_values, wide),
         _NO_FLAGS if valid is None else flat(valid, _BOOL),
         0.0 if clip is None else min(float(clip), largest),
@@ -310,9 +310,9 @@ def _kernel() -> Callable:
     return losses.policy_gradient_losses(_is_cut, _bounded_error, _is_unclipped)
 
 
-def _composed_scalars(library: Library, dtype, derivatives: bool, arrays: _Arrays, numbers):
-    """Return what `_scalars` does, by operations on whole arrays."""
-    wide, valid = library.wide(dtype), arrays.valid
+def _composed_losses(library: Library, dtype, derivatives: bool, batch: _Batch):
+    """Return what `_losses` does, by operations on whole batch."""
+    wide, valid = library.wide(dtype), batch.valid
 
     def fixed(x):
         return library.cast(library.constant(x), wide)
@@ -324,7 +324,7 @@ def _composed_scalars(library: Library, dtype, derivatives: bool, arrays: _Array
         return x if valid is None else library.xp.where(valid, x, 0)
 
     if valid is None:
-        count = math.prod(arrays.values.shape) or 1
+        count = math.prod(batch.values.shape) or 1
     else:
         count = library.cast(valid.sum(), wide)
         count = library.xp.where(count > 1, count, 1)
@@ -332,12 +332,12 @@ def _composed_scalars(library: Library, dtype, derivatives: bool, arrays: _Array
     def mean(x):
         return x.sum() / count
 
-    fields = library, derivatives, arrays, numbers, fixed, filled
+    fields = library, derivatives, batch, fixed, filled
     policy, policy_slopes, *moved = _policy_terms(*fields)
     errors, error_slopes = _value_errors(*fields)
-    entropies = filled(library.cast(arrays.entropies, wide))
+    entropies = filled(library.cast(batch.entropies, wide))
     means = mean(policy), 0.5 * mean(errors * errors), mean(entropies), *map(mean, moved)
-    weights = number(numbers.value_coefficient), number(numbers.entropy_coefficient)
+    weights = number(batch.value_coefficient), number(batch.entropy_coefficient)
     loss = means[0] + weights[0] * means[1] - weights[1] * means[2]
     parts = map(library.constant, means)
     scalars = tuple(map(library.cast, (loss, *parts), repeat(dtype)))
@@ -348,15 +348,15 @@ def _composed_scalars(library: Library, dtype, derivatives: bool, arrays: _Array
     return scalars, tuple(map(truediv, slopes, repeat(count)))
 
 
-def _policy_terms(library: Library, derivatives, arrays, numbers, fixed, filled) -> Any:
+def _policy_terms(library: Library, derivatives, batch, fixed, filled) -> Any:
     """Return the policy's terms of the loss, their derivatives, and how far the policy moved."""
     xp = library.xp
-    pushes = filled(-fixed(arrays.advantages))
-    log_probs = library.cast(arrays.log_probs, pushes.dtype)
-    if arrays.old_log_probs is None:
+    pushes = filled(-fixed(batch.advantages))
+    log_probs = library.cast(batch.log_probs, pushes.dtype)
+    if batch.old_log_probs is None:
         return filled(log_probs) * pushes, pushes
-    clip = _finite(library, numbers.clip, fixed, pushes.dtype)
-    log_ratio = filled(log_probs - fixed(arrays.old_log_probs))
+    clip = _finite(library, batch.clip, fixed, pushes.dtype)
+    log_ratio = filled(log_probs - fixed(batch.old_log_probs))
     still = library.constant(log_ratio)
     change = xp.expm1(still)  # ρ − 1
     cut = _is_cut(xp.where, change, pushes, clip)
@@ -368,16 +368,16 @@ def _policy_terms(library: Library, derivatives, arrays, numbers, fixed, filled)
     return surrogate, slopes, change - still, clipped
 
 
-def _value_errors(library: Library, derivatives, arrays, numbers, fixed, filled) -> Any:
+def _value_errors(library: Library, derivatives, batch, fixed, filled) -> Any:
     """Return the errors of the values (with a clip the larger of two) and their derivatives."""
     xp = library.xp
-    returns = fixed(arrays.returns)
-    errors = filled(library.cast(arrays.values, returns.dtype) - returns)
-    if numbers.value_clip is None:
+    returns = fixed(batch.returns)
+    errors = filled(library.cast(batch.values, returns.dtype) - returns)
+    if batch.value_clip is None:
         return errors, errors
-    value_clip = _finite(library, numbers.value_clip, fixed, returns.dtype)
-    old_values = fixed(arrays.old_values)
-    away = filled(fixed(arrays.values) - old_values)  # 0 in padding, which is therefore unclipped
+    value_clip = _finite(library, batch.value_clip, fixed, returns.dtype)
+    old_values = fixed(batch.old_values)
+    away = filled(fixed(batch.values) - old_values)  # 0 in padding, which is therefore unclipped
     bounded = _bounded_error(xp.clip, away, old_values - returns, value_clip)
     unclipped = _is_unclipped(library.constant(errors), bounded, away, value_clip)
     slopes = xp.where(unclipped, errors, 0) if derivatives else None

@@ -22,14 +22,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loopless.arrays import checks
-from loopless.arrays.dispatch import as_numpy_on_cpu, flat, flat_or_number, with_gradients
+from loopless.arrays.checks import is_array
+from loopless.arrays.dispatch import (
+    eager_torch,
+    flat,
+    flat_or_number,
+    numpy_views,
+    with_gradients,
+)
 from loopless.arrays.library import NUMPY, Library, compiled_once, typed
 
 _BOOL, _INTEGER = np.dtype(np.bool_), np.dtype(np.int64)
 _PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-@functools.partial(as_numpy_on_cpu, detach=True)
 def q_targets(rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None) -> Any:
     """Return one-step targets of action values, for every member of the DQN family.
 
@@ -53,6 +59,15 @@ def q_targets(rewards, terminated, next_q, *, gamma, next_q_online=None, next_ac
     `reference.q_learning.q_targets`.
     """
     fields = rewards, terminated, next_q, gamma, next_q_online, next_actions
+    torch = eager_torch(rewards)
+    if torch is None:
+        return _targets(*fields)
+    views = numpy_views(torch, fields)
+    return _targets(*fields) if views is None else torch.from_numpy(_targets(*views))
+
+
+def _targets(rewards, terminated, next_q, gamma, next_q_online, next_actions) -> Any:
+    fields = rewards, terminated, next_q, gamma, next_q_online, next_actions
     if _are_plain_targets(*fields):
         return _numpy_targets(rewards.dtype, *fields)
     library, dtype, terminated, gamma = _check_targets(*fields)
@@ -69,9 +84,9 @@ def _are_plain_targets(rewards, terminated, next_q, gamma, next_q_online, next_a
     shape, dtype = next_q.shape, next_q.dtype
     return (
         0.0 <= gamma <= 1.0
-        and checks.is_array(rewards, dtype, shape[:-1])
-        and checks.is_array(terminated, _BOOL, shape[:-1])
-        and (next_q_online is None or checks.is_array(next_q_online, dtype, shape))
+        and is_array(rewards, dtype, shape[:-1])
+        and is_array(terminated, _BOOL, shape[:-1])
+        and (next_q_online is None or is_array(next_q_online, dtype, shape))
     )
 
 
@@ -216,9 +231,7 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0) -> Any:
 
     Mnih et al. 2015. Loop twin: `reference.q_learning.q_loss`.
     """
-    compute = functools.partial(_losses, loss, delta)
-    value, errors = with_gradients(compute, (q, actions, targets, weights), (q,))
-    return value, errors
+    return with_gradients(_losses, (loss, delta), (q, actions, targets, weights), (q,))
 
 
 def _losses(loss, delta, derivatives: bool, q, actions, targets, weights) -> Any:
@@ -241,9 +254,9 @@ def _is_plain_loss(q, actions, targets, weights, loss, delta) -> bool:
         return False
     samples, dtype = q.shape[:-1], q.dtype
     return (
-        checks.is_array(actions, _INTEGER, samples)
-        and checks.is_array(targets, dtype, samples)
-        and (weights is None or checks.is_array(weights, dtype, samples))
+        is_array(actions, _INTEGER, samples)
+        and is_array(targets, dtype, samples)
+        and (weights is None or is_array(weights, dtype, samples))
     )
 
 

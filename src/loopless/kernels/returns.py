@@ -343,7 +343,10 @@ _TOKEN_SKIP = Recipe(_TokenSkipRow, _token_skip_coefficients, _token_skip_readou
 
 def _estimate(function, recipe, floats, flags, numbers, valid, time_axis):
     if valid is None and time_axis == 0:
-        outs = numpy_scan.estimate_plain(recipe, tuple(floats.values()), flags, numbers.values())
+        fields = tuple(floats.values()), flags, numbers.values()
+        outs = numpy_scan.estimate_plain(recipe, *fields)
+        if outs is None and recipe.adjoint is not None:
+            outs = scan.estimate_plain_tensors(recipe, *fields)
         if outs is not None:
             return outs
     return scan.estimate(recipe, *check(function, floats, flags, numbers, valid, time_axis))

@@ -1,7 +1,6 @@
 """The loop twins of the kernels: plain Python, one element at a time, the truth to test by."""
 
 from loopless.reference import avatarl, episodic, esper, laplacian, replay
-from loopless.reference.normalize import normalize
 from loopless.reference.off_policy import retrace, vtrace
 from loopless.reference.policy_gradient import (
     policy_gradient_loss,
@@ -16,6 +15,7 @@ from loopless.reference.returns import (
     gae_forward,
     lambda_returns,
     n_step_returns,
+    normalize,
     token_gae,
     upgo,
 )

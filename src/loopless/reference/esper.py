@@ -22,7 +22,7 @@ def compute_advantages_and_returns(
     lambda_,
     value_scale=1.0,
 ):
-    """Advantages, returns and TD errors as esper-lite computes them, mistakes included.
+    """Return advantages, returns and TD errors as esper-lite computes them, mistakes included.
 
         n_t = 0 where done and not truncated, else 1
         S_t = V_{t+1}                             t < N − 1
@@ -67,7 +67,7 @@ def compute_advantages_and_returns(
 
 
 def normalize_advantages(advantages, step_counts):
-    """Advantages normalised as esper-lite does, with the mean and std before, and the floor's use.
+    """Return advantages normalized as esper-lite does, mean and std before, and if floored.
 
         y = (A − mean) / (max(std, 0.1) + 1e-8)      std of the population
 

@@ -1,8 +1,7 @@
 """ALLO and GGDO, one product at a time, and their gradients in closed form.
 
 Features are [n, d], or [..., n, d] for several problems; results are float64. Gradients are what
-descent sees: stopped operands are constants. The kernels are in `kernels.laplacian`,
-`kernels.laplacian_duals` and `kernels.laplacian_scores`.
+descent sees: stopped operands are constants. The kernels are in `kernels.laplacian`.
 """
 
 import math
@@ -17,21 +16,21 @@ PARTS = (
 
 
 def allo_loss(features, next_features, other_features, duals, barrier, **options):
-    """The loss and its parts, as a dictionary; see `kernels.laplacian.allo_loss`."""
+    """Return the loss and its parts, as a dictionary; see `kernels.laplacian.allo_loss`."""
     return _over_problems(
         _allo_loss, features, next_features, other_features, duals, barrier, **options
     )
 
 
 def allo_gradients(features, next_features, other_features, duals, barrier, **options):
-    """The derivatives of the loss by name of the argument."""
+    """Return the derivatives of the loss, by name of the argument."""
     return _over_problems(
         _allo_gradients, features, next_features, other_features, duals, barrier, **options
     )
 
 
 def ggdo_loss(features, next_features, other_features, *, barrier=2.0, constraint_features=None):
-    """The loss and its parts, as a dictionary; see `kernels.laplacian.ggdo_loss`."""
+    """Return the loss and its parts, as a dictionary; see `kernels.laplacian.ggdo_loss`."""
     return _over_problems(
         _ggdo_loss, features, next_features, other_features, None, barrier,
         constraint_features=constraint_features,
@@ -41,7 +40,7 @@ def ggdo_loss(features, next_features, other_features, *, barrier=2.0, constrain
 def ggdo_gradients(
     features, next_features, other_features, *, barrier=2.0, constraint_features=None
 ):
-    """The derivatives of the loss by name of the argument."""
+    """Return the derivatives of the loss, by name of the argument."""
     return _over_problems(
         _ggdo_gradients, features, next_features, other_features, None, barrier,
         constraint_features=constraint_features,
@@ -51,7 +50,7 @@ def ggdo_gradients(
 def _over_problems(
     function, features, next_features, other_features, duals, barrier, **options
 ) -> Any:
-    """`function` of each leading index, results stacked."""
+    """Return `function` of each leading index, results stacked."""
     features = np.asarray(features, np.float64)
     lead = features.shape[:-2]
     given = {"next_features": next_features, "other_features": other_features, "duals": duals}
@@ -75,7 +74,7 @@ def _stacked(found, lead) -> Any:
 
 
 def inner_products(x):
-    """⟨x_j, x_k⟩: the mean over samples of x_ij x_ik."""
+    """Return ⟨x_j, x_k⟩: the mean over samples of x_ij x_ik."""
     n, d = x.shape
     products = np.zeros((d, d))
     for j in range(d):
@@ -85,7 +84,7 @@ def inner_products(x):
 
 
 def off_orthonormal(x):
-    """⟨x_j, x_k⟩ − δ_jk."""
+    """Return ⟨x_j, x_k⟩ − δ_jk."""
     products = inner_products(x)
     for j in range(len(products)):
         products[j, j] -= 1.0
@@ -93,7 +92,7 @@ def off_orthonormal(x):
 
 
 def lower(matrix):
-    """The lower triangle with its diagonal, 0 above."""
+    """Return the lower triangle with its diagonal, 0 above."""
     kept = np.zeros_like(matrix)
     for j in range(len(matrix)):
         for k in range(j + 1):
@@ -102,7 +101,7 @@ def lower(matrix):
 
 
 def gate_of(errors, threshold):
-    """Which components take part: all entries of all earlier rows are below the threshold."""
+    """Return which components take part: all entries of earlier rows are below the threshold."""
     d = len(errors)
     gate, is_open = np.ones(d, bool), True
     for j in range(d):
@@ -200,7 +199,7 @@ def _allo_gradients(
 
 
 def _by_constraint(x, gate, multipliers):
-    """(1/n) Σ_{k≤j} x_ik M_jk at (i, j): column k is frozen, row j moves."""
+    """Return (1/n) Σ_{k≤j} x_ik M_jk at (i, j): column k is frozen, row j moves."""
     n, d = x.shape
     found = np.zeros((n, d))
     for i in range(n):
@@ -211,7 +210,7 @@ def _by_constraint(x, gate, multipliers):
 
 
 def _height(column, perturbation, width):
-    """How far one component is lifted, before it is clipped to 0 … 1."""
+    """Return how far one component is lifted, before it is clipped to 0 … 1."""
     n = len(column)
     centre, least = sum(column) / n, math.exp(-1.0 / width)
     if perturbation == "exponential":
@@ -225,7 +224,7 @@ def _height(column, perturbation, width):
 
 
 def _slopes(column, perturbation, width):
-    """The derivative of the clipped height by each sample.
+    """Return the derivative of the clipped height by each sample.
 
     The squared heights are never below 1, as mean (x − centre − 1)² = variance + 1: clipped, they
     have no slope.
@@ -281,7 +280,7 @@ def _ggdo_gradients(
 
 
 def _by_penalty(x, others, barrier):
-    """The derivative of b q by the samples x of one of the two errors, nothing being frozen."""
+    """Return the derivative of b q by the samples x of one of the two errors, none frozen."""
     n, d = x.shape
     weights = sum(min(d - j, d - k) for j in range(d) for k in range(d))
     found = np.zeros((n, d))
@@ -298,7 +297,7 @@ def allo_updates(
     proportional_gain=1.0, integral_gain=0.0, integral_decay=0.99, product_rate=0.1,
     dual_limit=math.inf, barrier_limit=math.inf,
 ):  # fmt: skip
-    """The next (duals, barrier, integral, products); see `kernels.laplacian_duals.allo_updates`."""
+    """The next (duals, barrier, integral, products); see `allo_updates` of the kernels."""
     errors, other_errors, gate = parts["errors"], parts["other_errors"], parts["gate"]
     d = len(errors)
     duals, integral, products = (np.array(x, np.float64) for x in (duals, integral, products))
@@ -324,7 +323,7 @@ def allo_updates(
 
 
 def eigenvalues(duals, barrier, errors, *, scale="half"):
-    """−c (β_jj + 2 b E_jj), c = ½ in "half" and ¼ in "full"."""
+    """Return −c (β_jj + 2 b E_jj), c = ½ in "half" and ¼ in "full"."""
     factor = 0.5 if scale == "half" else 0.25
     return np.array(
         [-factor * (duals[j][j] + 2.0 * barrier * errors[j][j]) for j in range(len(duals))]
@@ -332,7 +331,7 @@ def eigenvalues(duals, barrier, errors, *, scale="half"):
 
 
 def similarities(features, vectors, spaces, weights=None):
-    """The length of each feature's projection onto its eigenspace, over its own length."""
+    """Return the length of each feature's projection onto its eigenspace, over its own length."""
     states, d = np.shape(features)
     weights = [1.0 / states] * states if weights is None else weights
     found = np.zeros(d)

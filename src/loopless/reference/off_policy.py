@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from loopless.reference.rows import backwards, bootstrapped, coefficient, data, flags
+from loopless.reference.scan import backwards, bootstrapped, coefficient, data, flags
 
 
 def vtrace(
@@ -24,7 +24,7 @@ def vtrace(
     valid=None,
     time_axis=0,
 ):
-    """V-trace: policy-gradient advantages, and the value targets v_t (returned in this order).
+    """Return V-trace policy-gradient advantages, and the value targets v_t, in this order.
 
         ρ_t = exp(log_ratios_t)
         w(clip) = mix min(clip, ρ_t) + (1 − mix) ρ_t
@@ -76,7 +76,7 @@ def retrace(
     valid=None,
     time_axis=0,
 ):
-    """Off-policy returns of action values: Retrace and its family.
+    """Return off-policy returns of action values: Retrace and its family.
 
         G_t = r_t + γ_t E_π Q(s'_t, ·) + γ_t c_{t+1} (G_{t+1} − Q(s_{t+1}, a_{t+1}))
 
@@ -136,7 +136,7 @@ def _exp(x):
 
 
 def _clip(x, most):
-    """min(most, x), except that a NaN x stays NaN."""
+    """Return min(most, x), except that a NaN x stays NaN."""
     if x > most:
         return most
     return x

@@ -1,8 +1,8 @@
-"""Policy-gradient losses, one row at a time, and their derivatives in closed form.
+"""Policy-gradient losses, one action at a time, and their derivatives in closed form.
 
-Conventions: all arrays have one shape, a row for each action taken; a row with `valid` false is
+Conventions: all arrays have one shape, an entry for each action taken; one with `valid` false is
 never read. Results are Python floats, gradients new float64 arrays. The kernels are in
-`kernels.policy_gradient`; tests in `tests/reference/test_reference_policy_gradient.py`.
+`kernels.policy_gradient`.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loopless.reference.rows import data, flags
+from loopless.reference.scan import data, flags
 
 
 class PPOParts(NamedTuple):
@@ -43,7 +43,7 @@ def ppo_loss(
     old_values=None,
     valid=None,
 ):
-    """PPO's loss and what it is made of, means over the valid rows.
+    """Return PPO's loss and its parts, means over the valid entries.
 
         ρ = exp(log π − log π_old)
         policy_loss = −mean min(ρ A, clip(ρ, 1−ε, 1+ε) A)
@@ -81,7 +81,7 @@ def policy_gradient_loss(
     entropy_coefficient=0.0,
     valid=None,
 ):
-    """A2C's loss and what it is made of, means over the valid rows.
+    """Return A2C's loss and its parts, means over the valid entries.
 
         policy_loss = −mean A log π         value_loss = ½ mean (V − G)²
         loss = policy_loss + value_coefficient · value_loss − entropy_coefficient · mean H
@@ -116,7 +116,7 @@ def ppo_loss_gradients(
     old_values=None,
     valid=None,
 ):
-    """The derivatives of `ppo_loss` by log-probabilities, values and entropies.
+    """Return the derivatives of `ppo_loss` by log-probabilities, values and entropies.
 
         ∂log π = −ρ A / n                               0 where the clipped surrogate is smaller
         ∂V     = value_coefficient (V − G) / n          0 where the clipped error is larger
@@ -150,7 +150,7 @@ def policy_gradient_loss_gradients(
     entropy_coefficient=0.0,
     valid=None,
 ):
-    """The derivatives of `policy_gradient_loss`: as those of `ppo_loss`, but ∂log π = −A / n."""
+    """Return derivatives as those of `ppo_loss`, but with ∂log π = −A / n."""
     shape = np.shape(log_probs)
     advantages, values, returns = (data(x, shape) for x in (advantages, values, returns))
     by_log_probs, by_values, by_entropies = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -170,7 +170,7 @@ def _rows(shape, valid):
 
 
 def _change(log_prob, old_log_prob):
-    """ρ − 1, all of its digits kept where ρ is near 1; infinite where ρ is too large a number."""
+    """Return ρ − 1 with all digits where ρ is near 1; infinite where ρ is too large a number."""
     try:
         return math.expm1(log_prob - old_log_prob)
     except OverflowError:
@@ -178,7 +178,7 @@ def _change(log_prob, old_log_prob):
 
 
 def _surrogate(change, advantage, clip):
-    """min(ρ A, clip(ρ) A) and its derivative by log ρ."""
+    """Return min(ρ A, clip(ρ) A) and its derivative by log ρ."""
     clip = _finite(clip)
     if advantage < 0:
         if change < -clip:
@@ -189,7 +189,7 @@ def _surrogate(change, advantage, clip):
 
 
 def _error(value, target, old, value_clip):
-    """The error whose square counts, and the derivative of half that square by the value."""
+    """Return the error whose square counts, and the derivative of half that square."""
     error, away = value - target, value - old
     if value_clip is None or abs(away) <= _finite(value_clip):
         return error, error
@@ -203,12 +203,12 @@ def _error(value, target, old, value_clip):
 
 
 def _finite(clip):
-    """So that even with an infinite clip an infinite ratio times an advantage of 0 is 0."""
+    """Return a finite clip, so that an infinite ratio times an advantage of 0 is 0."""
     return min(clip, sys.float_info.max)
 
 
 def _mean(terms):
-    """Exact where it can be; NaN and infinity as they add up; 0 of nothing."""
+    """Return the mean, exact where it is finite; NaN and infinity as they add up; 0 of nothing."""
     if not terms:
         return 0.0
     total = math.fsum(terms) if all(math.isfinite(x) for x in terms) else sum(terms)

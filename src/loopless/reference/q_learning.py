@@ -8,12 +8,11 @@ import math
 
 import numpy as np
 
-from loopless.reference.rows import coefficient, data, flags
-from loopless.reference.scan import numbers
+from loopless.reference.scan import coefficient, data, flags, numbers
 
 
 def q_targets(rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None):
-    """Targets of action values.
+    """Return targets of action values.
 
         y = r                       where terminated
         y = r + γ Q(s', a')         elsewhere
@@ -40,7 +39,7 @@ def q_targets(rewards, terminated, next_q, *, gamma, next_q_online=None, next_ac
 
 
 def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
-    """The losses [...] of the taken actions' values, and the error of each sample [..., B].
+    """Return losses [...] of the taken actions' values, and the error of each sample [..., B].
 
         d_i = Q(s_i, a_i) − y_i
         loss = (1/B) Σ_i w_i L(d_i)         L = d² for "mse"; for "huber" ½ d² where |d| ≤ δ, and
@@ -63,7 +62,7 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
 
 
 def q_loss_gradients(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
-    """The derivative of each loss of `q_loss` by its own values [..., B, A].
+    """Return the derivative of each loss of `q_loss` by its own values [..., B, A].
 
     w_i L'(d_i) / B at the taken action, 0 elsewhere
     """
@@ -110,7 +109,7 @@ def _slope(d, loss, delta):
 
 
 def _first_largest(row):
-    """The first action that no other beats. NaN beats all: a spoilt value must not hide."""
+    """Return the first action that no other beats. NaN beats all, so that it shows."""
     best = 0
     for action in range(len(row)):
         if math.isnan(row[action]):
@@ -127,12 +126,12 @@ def _action(action, count):
 
 
 def _rows(values, shape):
-    """Values [..., A] over samples of `shape`, in float64."""
+    """Return values [..., A] over samples of `shape`, in float64."""
     if np.shape(values)[:-1] != shape or np.ndim(values) == 0:
         raise ValueError(f"expected values of shape {shape} and actions, got {np.shape(values)}.")
     return numbers(values, np.shape(values))
 
 
 def _sum(terms):
-    """Exact where it can be; NaN and infinity as they add up."""
+    """Return the sum, exact where it is finite; NaN and infinity as they add up."""
     return math.fsum(terms) if all(math.isfinite(x) for x in terms) else sum(terms)

@@ -12,16 +12,17 @@ Conventions of this file, wherever `terminated`, `truncated` and `valid` are tak
 - Results are new float64 arrays of the shape of `rewards`.
 """
 
+import math
+
 import numpy as np
 
-from loopless.reference.rows import backwards, bootstrapped, coefficient, data, flags
-from loopless.reference.scan import columns
+from loopless.reference.scan import backwards, bootstrapped, coefficient, columns, data, flags
 
 
 def gae(
     rewards, values, next_values, terminated, truncated, *, gamma, lambda_, valid=None, time_axis=0
 ):
-    """Generalised advantage estimates, and the returns they imply.
+    """Return generalized advantage estimates, and the returns that they imply.
 
         δ_t = r_t + γ_t V(s'_t) − V(s_t)        V(s'_t) counts as 0 where terminated
         A_t = δ_t + γ_t λ_t A_{t+1}             A_t = δ_t at an end
@@ -49,7 +50,7 @@ def gae(
 def gae_forward(
     rewards, values, next_values, terminated, truncated, *, gamma, lambda_, valid=None, time_axis=0
 ):
-    """`gae` by its forward definition, in O(T²) and with nothing shared: a second truth.
+    """Return `gae` by its forward definition, in O(T²) and with no code shared: a second truth.
 
         A_t = Σ_{s=t}^{end} (Π_{k=t}^{s−1} γ_k λ_k) δ_s
 
@@ -87,7 +88,7 @@ def gae_forward(
 def lambda_returns(
     rewards, next_values, terminated, truncated, *, gamma, lambda_, valid=None, time_axis=0
 ):
-    """TD(λ) returns.
+    """Return TD(λ) returns.
 
         G_t = r_t + γ_t ((1 − λ_t) V(s'_t) + λ_t G_{t+1})
         G_t = r_t + γ_t V(s'_t) at an end, r_t where terminated
@@ -112,7 +113,7 @@ def lambda_returns(
 def discounted_returns(
     rewards, next_values, terminated, truncated, *, gamma, valid=None, time_axis=0
 ):
-    """Discounted rewards to go.
+    """Return discounted rewards to go.
 
         G_t = r_t + γ_t G_{t+1}
         G_t = r_t + γ_t V(s'_t) at an end, r_t where terminated
@@ -136,7 +137,7 @@ def discounted_returns(
 def n_step_returns(
     rewards, next_values, terminated, truncated, *, gamma, n, valid=None, time_axis=0
 ):
-    """Returns over windows of n steps.
+    """Return returns over windows of n steps.
 
         G_t = Σ_{k=t}^{l} (Π_{j=t}^{k−1} γ_j) r_k + (Π_{j=t}^{l} γ_j) V(s'_l)
 
@@ -167,7 +168,7 @@ def n_step_returns(
 
 
 def upgo(rewards, values, next_values, terminated, truncated, *, gamma, valid=None, time_axis=0):
-    """UPGO advantages, and the returns behind them: follow the trajectory while it does well.
+    """Return UPGO advantages and returns, which follow the trajectory while it does well.
 
         G_t = r_t + γ_t G_{t+1}     where r_{t+1} + γ_{t+1} V(s'_{t+1}) ≥ V(s_{t+1})
         G_t = r_t + γ_t V(s'_t)     elsewhere, and at an end
@@ -195,7 +196,7 @@ def upgo(rewards, values, next_values, terminated, truncated, *, gamma, valid=No
 
 
 def token_gae(rewards, values, mask, *, gamma, lambda_, gaps="skip", time_axis=0):
-    """GAE over the masked-in tokens of sequences, and the returns it implies.
+    """Return GAE over the masked-in tokens of sequences, and the returns that it implies.
 
         δ_t = r_t + γ_t V_next − V_t            V_next = 0 beyond the end
         A_t = δ_t + γ_t λ_t A_next              A_next = 0 beyond the end
@@ -222,3 +223,31 @@ def token_gae(rewards, values, mask, *, gamma, lambda_, gaps="skip", time_axis=0
             elif gaps == "reset":
                 next_value = next_advantage = 0.0
     return advantages, returns
+
+
+def normalize(x, valid=None, *, min_std=1e-8):
+    """Shift and scale the valid entries of the whole array to mean 0 and standard deviation 1.
+
+        y = (x − mean) / max(std, min_std)      std of the population
+
+    Entries with `valid` false are never read and come back 0. A constant gives exact zeros. A
+    NaN or infinite valid entry makes every valid entry NaN.
+    """
+    shape = np.shape(x)
+    x = data(x, shape)
+    valid = np.ones(shape, dtype=bool) if valid is None else flags(valid, shape)
+    result = np.zeros(shape)
+    where = [i for i in np.ndindex(shape) if valid[i]]
+    entries = [x[i] for i in where]
+    if not all(math.isfinite(entry) for entry in entries):
+        for i in where:
+            result[i] = math.nan
+        return result
+    # The mean of n equal numbers, rounded, need not be that number.
+    if all(entry == entries[0] for entry in entries):
+        return result
+    mean = entries[0] + math.fsum(entry - entries[0] for entry in entries) / len(entries)
+    std = math.sqrt(math.fsum((entry - mean) * (entry - mean) for entry in entries) / len(entries))
+    for i in where:
+        result[i] = (x[i] - mean) / max(std, min_std)
+    return result

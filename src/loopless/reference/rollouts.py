@@ -17,7 +17,7 @@ def successor_values(
     previous_end=None,
     time_axis=0,
 ):
-    """The value of each step's true successor, and which rows are real steps.
+    """Return the value of each step's true successor, and which rows are real steps.
 
     `values` is [T, ...] with `last_values` [...] the value of the state after the last row, or
     [T + 1, ...] with `last_values` None. Terminated steps get 0, and win over truncated.
@@ -105,7 +105,7 @@ def unlag(x, last, *, time_axis=0):
 
 
 def valid_mask(lengths, steps, *, time_axis=0):
-    """Which rows of ragged columns exist: true where t < length.
+    """Return which rows of ragged columns exist: true where t < length.
 
     The result has the shape of `lengths` with an axis of `steps` put in at `time_axis`.
     """

@@ -1,4 +1,8 @@
-"""First-order affine recurrences, one scalar at a time, and the walk over columns they share."""
+"""First-order affine recurrences, one scalar at a time, and what all loops over time share.
+
+That is reading arguments, and walking the valid rows of each column backwards. The kernel is
+`kernels.scan`.
+"""
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
@@ -12,18 +16,67 @@ def columns(shape, time_axis):
 
 
 def batch_shape(shape, time_axis):
-    """The shape without its time axis."""
+    """Return the shape without its time axis."""
     axis = normalize_axis_index(time_axis, len(shape))
     return (*shape[:axis], *shape[axis + 1 :])
 
 
 def numbers(x, shape):
-    """`x` broadcast to `shape`, as Python floats: NumPy's own scalars warn where inf meets inf."""
+    """Return `x` spread over `shape`, as Python floats: NumPy scalars warn where inf meets inf."""
     return np.broadcast_to(np.asarray(x).astype(np.float64), shape).astype(object)
 
 
+def backwards(shape, terminated, truncated, valid, time_axis):
+    """Walk the valid rows of each column, last to first: the row, and the row that follows it.
+
+    At an end the row that follows is None.
+    """
+    terminated, truncated = flags(terminated, shape), flags(truncated, shape)
+    valid = np.ones(shape, dtype=bool) if valid is None else flags(valid, shape)
+    for _, rows in columns(shape, time_axis):
+        for t in reversed(range(len(rows))):
+            i = rows[t]
+            if not valid[i]:
+                continue
+            if terminated[i] or truncated[i] or t == len(rows) - 1 or not valid[rows[t + 1]]:
+                yield i, None
+            else:
+                yield i, rows[t + 1]
+
+
+def bootstrapped(i, rewards, next_values, terminated, gamma):
+    """Return r_t + γ_t V(s'_t), or r_t where terminated."""
+    if terminated[i]:
+        return rewards[i]
+    return rewards[i] + gamma[i] * next_values[i]
+
+
+def data(x, shape):
+    """Return an array of exactly this shape, as Python floats."""
+    if np.shape(x) != shape:
+        raise ValueError(f"expected an array of shape {shape} like the rewards, got {np.shape(x)}.")
+    return numbers(x, shape)
+
+
+def coefficient(x, shape):
+    """Return gamma or lambda_ spread over `shape`, as Python floats."""
+    if np.ndim(x) not in (0, len(shape)):
+        raise ValueError(
+            f"gamma and lambda_ are numbers or have as many axes as rewards ({len(shape)}); "
+            f"got shape {np.shape(x)}."
+        )
+    return numbers(x, shape)
+
+
+def flags(x, shape):
+    """Return booleans of exactly this shape."""
+    if np.shape(x) != shape:
+        raise ValueError(f"expected flags of shape {shape} like the rewards, got {np.shape(x)}.")
+    return np.asarray(x).astype(bool)
+
+
 def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
-    """The affine recurrence, last row first or (`reverse=False`) first row first.
+    """Return the affine recurrence, last row first or (`reverse=False`) first row first.
 
         reverse:  x_t = a_t x_{t+1} + b_t          x_T = init
         forward:  x_t = a_t x_{t−1} + b_t          x_{−1} = init
@@ -45,7 +98,7 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
 
 
 def affine_scan_gradients(a, b, init, cotangent, *, reverse=True, time_axis=0):
-    """The backward pass of `affine_scan`: gradients of Σ_t cotangent_t x_t.
+    """Return the backward pass of `affine_scan`: gradients of Σ_t cotangent_t x_t.
 
         y_t = cotangent_t + a_{t−1} y_{t−1}        (forward scan: a_{t+1} y_{t+1})
         ∂b_t = y_t

@@ -6,15 +6,14 @@ Whatever is broken is named in `problems` and left out; the rest is shown.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from loopless.bench import result as bench_result
-from loopless.bench.result import Result
+from loopless.bench.result import Result, load_all
 from loopless.bench.suites import names
 from loopless.files import atomic
 from loopless.report import verified
@@ -76,7 +75,7 @@ def gather(
     problems: list[str] = []
     folders = dict.fromkeys(folder for path in runs for folder in run_folders(path))
     views = [view for folder in folders if (view := read_run(folder, problems))]
-    measured = bench_result.gather(results, problems, names())
+    measured = gather_results(results, problems, names())
     return Contents(views, measured, problems, verified.gather(verdicts, problems))
 
 
@@ -152,3 +151,30 @@ def _samples(folder: Path, problems: list[str]) -> dict[str, str]:
         else:
             found[path.stem] = text[:LARGEST_SAMPLE]
     return found
+
+
+def gather_results(
+    paths: Iterable[Path], problems: list[str], order: Sequence[str] = ()
+) -> list[Result]:
+    """Read files and folders of them: the newest result of each suite, in the order of suites.
+
+    What is wrong with files that cannot be read is added to `problems`.
+    """
+    newest: dict[str, Result] = {}
+    folders = [sorted(path.glob("*.json")) if path.is_dir() else [path] for path in paths]
+    for file in dict.fromkeys(file for files in folders for file in files):
+        try:
+            results = load_all(file)
+        except ValueError as problem:
+            problems.append(str(problem))
+            continue
+        for result in results:
+            before = newest.get(result.suite)
+            if before is None or _date(before) <= _date(result):
+                newest[result.suite] = result
+    places = {suite: place for place, suite in enumerate(order)}
+    return sorted(newest.values(), key=lambda result: places.get(result.suite, len(places)))
+
+
+def _date(result: Result) -> str:
+    return str(result.machine.get("date", ""))

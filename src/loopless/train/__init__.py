@@ -1,1 +1,1 @@
-"""Trainers, one a file, each read top to bottom; what they share lives in `runs`."""
+"""Trainers, a package each: settings, algorithm, how steps reach it. `engine/` is shared."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from loopless.verify.calling import muted
@@ -45,19 +46,23 @@ def diagnose(
     A mistake explains a property if it gives the same answers on all its cases, also where the
     function is right.
     """
-    failing = list(dict.fromkeys(x.property for x in observations if x.is_wrong))
-    explanations = {name: [] for name in failing}
+    cases = {x.property: [] for x in observations if x.is_wrong}
+    for number, x in enumerate(observations):
+        cases.get(x.property, []).append(number)
+    explanations = {name: [] for name in cases}
     for mistakes, cost, answer in _explanations(contract, hidden):
-        explained = [name for name in failing if _explains(answer, observations, name)]
-        # Of two that explain as much, prefer the one that fits the right answers, then the simpler.
-        fits = sum(_fits(answer, x) for x in observations) if explained else 0
-        for name in explained:
-            explanations[name].append(((len(explained), fits, -cost), mistakes))
+        fits = cache(lambda number, answer=answer: _fits(answer, observations[number]))
+        explained = [name for name, numbers in cases.items() if all(map(fits, numbers))]
+        if explained:
+            # Of two that explain as much, prefer what fits the right answers, then the simpler.
+            score = len(explained), sum(map(fits, range(len(observations)))), -cost
+            for name in explained:
+                explanations[name].append((score, mistakes))
     chosen: list[str] = []
-    for name in failing:
+    for name in cases:
         if explanations[name]:
             chosen += max(explanations[name], key=lambda scored: scored[0])[1]
-        elif name != GRADIENTS or len(failing) == 1:  # a wrong loss has wrong gradients anyway
+        elif name != GRADIENTS or len(cases) == 1:  # a wrong loss has wrong gradients anyway
             chosen.append(UNKNOWN)
     if ONE_FLAG in chosen and NEXT_ROW in chosen:  # with one flag it reads no value at an end
         chosen = [mistake for mistake in chosen if mistake != NEXT_ROW]
@@ -88,10 +93,6 @@ def _seen_by(together: Sequence[Hidden], case: Mapping) -> dict:
     for x in together:
         case = x.seen(case)
     return case
-
-
-def _explains(answer: Callable, observations: Sequence[Observation], name: str) -> bool:
-    return all(_fits(answer, x) for x in observations if x.property == name)
 
 
 def _fits(answer: Callable, observation: Observation) -> bool:

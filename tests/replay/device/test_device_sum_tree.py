@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopless.compiled import tree as numba_tree
+from loopless.compiled.tree import descend, rebuild
 from loopless.reference.replay import draw_by_priority
 from loopless.replay.device import prioritized
 
@@ -57,9 +57,9 @@ def test_the_tree_draws_what_the_hosts_tree_draws(leaves, seed):
     random = np.random.default_rng(seed)
     held = random.random(leaves) ** 4 * (random.random(leaves) < 0.7)
     tree, slots = np.zeros(2 * leaves), np.empty(500, np.int64)
-    numba_tree.rebuild(tree, held)
+    rebuild(tree, held)
     targets = random.random(500) * tree[1]
-    numba_tree.descend(tree, targets.copy(), slots)
+    descend(tree, targets.copy(), slots)
     ours, found = locate(tree_of(held, leaves), targets)
     np.testing.assert_array_equal(ours, slots)
     np.testing.assert_array_equal(found, held[slots])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numba import njit
 from support.device_buffers import MASK, likely, words_of
 
-from loopless.compiled import random as numba_random
+from loopless.compiled import random
 from loopless.replay.device import random_words
 from loopless.replay.device.words import below, fraction, threefry, unit
 
@@ -62,7 +62,7 @@ def test_integers_are_the_upper_half_of_a_long_product(numbers, n):
 
 @njit
 def host_integers(numbers, n):
-    return np.array([numba_random.below(x, n) for x in numbers])
+    return np.array([random.below(x, n) for x in numbers])
 
 
 @pytest.mark.parametrize("n", [1, 7, 100_000, 2**24 + 3, 2**31 - 1])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from loopless.compiled import tree as numba_tree
+from loopless.compiled.tree import descend
 from loopless.reference.replay import (
     PriorityList,
     TransitionList,
@@ -139,7 +139,7 @@ def test_the_tree_draws_what_a_linear_scan_draws(priorities, uniforms):
     buffer = with_priorities(np.array(priorities) / 4)
     targets = np.array(uniforms) * buffer._tree[1]
     indices = np.empty(len(targets), np.int64)
-    numba_tree.descend(buffer._tree, targets.copy(), indices)
+    descend(buffer._tree, targets.copy(), indices)
     assert indices.tolist() == draw_by_priority([p / 4 for p in priorities], targets.tolist())
 
 
@@ -152,7 +152,7 @@ def test_the_tree_draws_what_a_linear_scan_draws(priorities, uniforms):
 def test_rounding_never_leads_to_a_slot_of_priority_0(priorities, uniforms):
     buffer = with_priorities(priorities)
     indices = np.empty(len(uniforms), np.int64)
-    numba_tree.descend(buffer._tree, np.array(uniforms) * buffer._tree[1], indices)
+    descend(buffer._tree, np.array(uniforms) * buffer._tree[1], indices)
     assert (np.array(priorities)[indices] > 0).all()
 
 
@@ -260,7 +260,7 @@ def test_e22_a_target_of_the_whole_sum_or_more_ends_at_the_last_filled_leaf(fill
     buffer = with_priorities(np.full(filled, 0.1), capacity=8)
     total = buffer._tree[1]
     indices = np.empty(3, np.int64)
-    numba_tree.descend(buffer._tree, np.array([total, total * (1 + 1e-12), 2 * total]), indices)
+    descend(buffer._tree, np.array([total, total * (1 + 1e-12), 2 * total]), indices)
     assert indices.tolist() == [filled - 1] * 3
 
 
@@ -451,6 +451,6 @@ def test_rounding_never_ends_in_an_empty_leaf_but_without_the_clamp_it_does():
     tree = with_priorities(np.full(5, 0.1), capacity=8)._tree
     target = tree[1] * (1 + 1e-12)
     indices = np.empty(1, np.int64)
-    numba_tree.descend(tree, np.array([target]), indices)
+    descend(tree, np.array([target]), indices)
     assert indices[0] == 4
     assert unclamped(tree, target) == 7

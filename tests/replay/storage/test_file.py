@@ -1,6 +1,7 @@
 """A buffer in a file: all of it comes back, or the error says why, and nothing is half-written."""
 
 import os
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -137,3 +138,14 @@ def test_other_files_are_refused(tmp_path):
     filled(ReplayBuffer).save(path)
     with pytest.raises(ValueError, match="holds a ReplayBuffer of version 1, expected a Prio"):
         PrioritizedReplayBuffer.load(path)
+
+
+def test_saving_takes_one_copy_of_the_data_and_no_second(tmp_path):
+    buffer = ReplayBuffer(1000, {"frame": ((4000,), np.uint8)})
+    buffer.add(frame=np.ones((1000, 4000), np.uint8))
+    buffer.save(tmp_path / "buffer")
+    tracemalloc.start()
+    buffer.save(tmp_path / "buffer")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert buffer.nbytes < peak < 1.5 * buffer.nbytes

@@ -14,9 +14,9 @@ from loopless.runs.config import resolve
 from loopless.runs.pictures import snapshots
 from loopless.train.allo.config import ALLO
 from pages import measured_on, suite_page
-from suites.allo_learning import evaluation, promises, suite
+from suites.allo_learning import suite
 from suites.allo_learning.tasks import GGDO, QUICK, SHIPPED, Job, Task, tasks
-from suites.dqn_learning.runs import Outcome, RunFailed
+from suites.dqn_learning.runs import Outcome, RunFailed, Runs
 from suites.dqn_learning.tasks import PRESETS, ROOT
 
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
@@ -35,7 +35,7 @@ def outcome(*final, **details):
 
 
 def judged(task, *final, **details):
-    row = promises.row_of(task, {task.job: outcome(*final, **details)})
+    row = suite.row_of(task, {task.job: outcome(*final, **details)})
     return [target.met for target in row.targets]
 
 
@@ -113,8 +113,8 @@ def test_eigenvalues_are_judged(asked, kept):
 
 def test_a_run_that_failed_or_has_not_ended_is_no_score():
     task = Task(1, "a", "b", JOB, mean=0.9)
-    assert promises.row_of(task, {}) is None
-    failed = promises.row_of(task, {JOB: RunFailed("rooms: exit code 1: no memory")})
+    assert suite.row_of(task, {}) is None
+    failed = suite.row_of(task, {JOB: RunFailed("rooms: exit code 1: no memory")})
     assert (failed.status, failed.reason) == ("failed", "rooms: exit code 1: no memory")
     assert Result("allo_learning", {}, measurements=[failed]).ours_is_wrong
 
@@ -128,7 +128,7 @@ def test_the_log_and_the_last_snapshot_say_how_a_run_ended(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     truth = {"step": np.int64(20), "kernel_eigenvalues": np.array([0.0, 0.5, 9.0])}
     snapshots.save(tmp_path, truth)
-    found = evaluation.evaluate(tmp_path)
+    found = suite.evaluate(tmp_path)
     assert found["final"] == [0.75, 0.75]
     assert found["curve_steps"] == [10, 20]
     assert found["curve_returns"] == [[0.5, 0.75], [0.75, 0.75]]
@@ -136,15 +136,13 @@ def test_the_log_and_the_last_snapshot_say_how_a_run_ended(tmp_path):
     assert found["details"]["eigenvalue"] == [[0.0, 0.1], [0.0, 0.2]]
 
 
-class Seen:
+class Seen(Runs):
     """Runs that end at once."""
 
     made: list = []  # noqa: RUF012
 
-    def __init__(self, *arguments):
-        Seen.made.append(arguments)
-
     def outcomes(self, jobs):
+        Seen.made.append(self._evaluation)
         return ((job, outcome(*[0.99] * job.seeds, **VALUES)) for job in jobs)
 
 
@@ -160,7 +158,7 @@ def result(monkeypatch, tmp_path):
 
 def test_every_run_is_made_once_and_every_task_has_a_row(result, tmp_path):
     assert len(result.measurements) == len(SHIPPED)
-    assert Seen.made[-1][3] == "suites.allo_learning.evaluation"
+    assert Seen.made[-1] == "suites.allo_learning.suite"
     assert load(tmp_path / "result.json").measurements == result.measurements
     save(result, tmp_path / "again.json")
     assert load(tmp_path / "again.json") == result

@@ -7,11 +7,10 @@ import pytest
 
 from loopless.bench.contest import Call, enter
 from loopless.reference import avatarl as twin
-from suites.avatarl import published
-from suites.avatarl.contenders import CONTENDERS, OTHERS
-from suites.avatarl.losses import VARIANTS, Losses
-from suites.avatarl.plain import CROSS_ENTROPY, answer
-from suites.avatarl.proposals import CONTENDERS as PROPOSED
+from suites.avatarl import plain
+from suites.avatarl.losses import CROSS_ENTROPY, VARIANTS, Losses, answer
+from suites.avatarl.plain import CONTENDERS, OTHERS
+from suites.avatarl.plain import PROPOSAL_CONTENDERS as PROPOSED
 
 CASE = Losses(12, 2, 6)
 
@@ -38,7 +37,7 @@ def test_the_plain_cross_entropy_is_the_loop_twins():
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
     whole = answer(*CASE.arrays, CASE.top_k, "full")
-    monkeypatch.setattr("suites.avatarl.plain.BLOCK", 2 * CASE.vocabulary)
+    monkeypatch.setattr("suites.avatarl.losses.BLOCK", 2 * CASE.vocabulary)
     parts = answer(*CASE.arrays, CASE.top_k, "full")
     assert np.array_equal(whole.gradients, parts.gradients)
     assert np.array_equal(whole.margins, parts.margins)
@@ -85,4 +84,4 @@ def test_the_first_versions_cut_actions_at_33():
 
     student, critic = torch.randn(2, 4, 200)
     gold = torch.zeros(4, dtype=torch.long)
-    assert published.distinct(student, critic, gold, 20, published.CAP)[0].shape == (4, 33)
+    assert plain.distinct(student, critic, gold, 20, plain.CAP)[0].shape == (4, 33)

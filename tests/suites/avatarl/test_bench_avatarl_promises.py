@@ -3,10 +3,10 @@
 import pytest
 
 from loopless.bench.result import Measurement
-from suites.avatarl import contenders as by
-from suites.avatarl import promises
-from suites.avatarl.contenders import ours
+from suites.avatarl import plain as by
+from suites.avatarl import suite
 from suites.avatarl.losses import Losses
+from suites.avatarl.plain import our_name as ours
 
 
 def row(name, value):
@@ -16,7 +16,7 @@ def row(name, value):
 
 def judged(vocabulary, name, times):
     case = Losses(vocabulary, 4, 8)
-    rows = promises.judge(case, [row(each, value) for each, value in times.items()])
+    rows = suite.judge(case, [row(each, value) for each, value in times.items()])
     (found,) = [each for each in rows if each.contender == name]
     return [target.met for target in found.targets]
 
@@ -53,5 +53,5 @@ def test_another_vocabulary_is_stated_only():
 
 @pytest.mark.parametrize(("held", "met"), [(0.59, True), (0.61, False), (None, None)])
 def test_memory_is_less_than_six_tenths_of_an_array(held, met):
-    (found,) = promises.judge_memory([row(ours("JAX", "fixed"), held)])
+    (found,) = suite.judge_memory([row(ours("JAX", "fixed"), held)])
     assert [target.met for target in found.targets] == [met]

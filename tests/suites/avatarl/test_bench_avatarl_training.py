@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from loopless.bench.result import Measurement
-from suites.avatarl import promises, torch_training, training
+from suites.avatarl import suite, training
 from suites.avatarl.training import Training
 
 CASE = Training(block=4, batch=2, tokens=10_000)
-EVERYONE = (*training.CONTENDERS, *torch_training.CONTENDERS)
+EVERYONE = (*training.JAX_CONTENDERS, *training.TORCH_CONTENDERS)
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("contender", EVERYONE, ids=lambda each: each.name)
@@ -27,11 +29,11 @@ def rates(**seconds):
     names = {each.name: 1 for each in EVERYONE}
     rows = [Measurement("s", "c", name, "l", "ours", value=1.0) for name in names]
     rows = [replace(row, value=seconds.get(row.contender, 1.0)) for row in rows]
-    judged = promises.judge_training(names, rows)
+    judged = suite.judge_training(names, rows)
     return {row.contender: [target.met for target in row.targets] for row in judged}
 
 
 def test_ours_makes_nearly_half_the_tokens_of_plain_cross_entropy():
-    for name in (training.OURS, torch_training.OURS):
+    for name in (training.OURS, training.TORCH_OURS):
         assert rates(**{name: 2.2})[name] == [True, None, None]
         assert rates(**{name: 2.3})[name] == [False, None, None]

@@ -5,8 +5,8 @@ import pytest
 from loopless.bench.result import Result, load
 from loopless.bench.suites import Options
 from pages import measured_on, suite_page
-from suites.avatarl_learning import promises, suite, tasks
-from suites.avatarl_learning.outcomes import Text
+from suites.avatarl_learning import suite, tasks
+from suites.avatarl_learning.suite import Text
 from suites.dqn_learning.runs import RunFailed
 
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
@@ -31,7 +31,7 @@ class Made:
     def __init__(self, losses):
         self.losses = losses
 
-    def text_outcomes(self, jobs):
+    def outcomes(self, jobs):
         for job in jobs:
             loss = self.losses.get(job.name.partition("-")[0], 1.5)
             yield job, RunFailed(f"{job.name}: ended") if loss is None else text(job, loss)
@@ -52,8 +52,8 @@ def by_name(result):
 
 def test_everyone_has_a_row_and_it_is_written(tmp_path):
     result = made(tmp_path)
-    expected = [promises.CRITIC, *(each.label for each in tasks.STUDENTS)]
-    assert list(by_name(result)) == [*expected, promises.CHARACTERS, promises.TOKENS]
+    expected = [suite.CRITIC, *(each.label for each in tasks.STUDENTS)]
+    assert list(by_name(result)) == [*expected, suite.CHARACTERS, suite.TOKEN_TRIGRAM]
     assert [row.samples for row in result.measurements][:3] == [1, 3, 3]
     assert load(tmp_path / "avatarl_learning.json") == result
     assert result.settings["corpus"] == CORPUS
@@ -64,13 +64,13 @@ def test_the_trigram_of_characters_is_to_be_beaten():
     rows = by_name(made(losses={"full": 1.9}))
     assert [x.met for x in rows["AvataRL, fixed"].targets] == [True, None]
     assert [x.met for x in rows["AvataRL, full"].targets] == [False, None]
-    assert [x.met for x in rows[promises.CRITIC].targets] == [True]
+    assert [x.met for x in rows[suite.CRITIC].targets] == [True]
 
 
 def test_the_distance_to_plain_cross_entropy_is_stated():
     rows = by_name(made(losses={"fixed": 1.6}))
     assert rows["AvataRL, fixed"].targets[-1].measured == pytest.approx(0.1)
-    assert len(rows[promises.PLAIN].targets) == 1
+    assert len(rows[suite.PLAIN].targets) == 1
 
 
 def test_a_failed_student_is_a_row_and_a_failed_critic_the_end():
@@ -78,12 +78,12 @@ def test_a_failed_student_is_a_row_and_a_failed_critic_the_end():
     assert by_name(result)["cross-entropy to AvataRL's target"].status == "failed"
     assert result.ours_is_wrong
     (row,) = made(losses={"critic": None}).measurements
-    assert (row.contender, row.status) == (promises.CRITIC, "failed")
+    assert (row.contender, row.status) == (suite.CRITIC, "failed")
 
 
 def test_quick_is_one_short_student():
     result = made(quick=True)
-    assert list(by_name(result))[:2] == [promises.CRITIC, "AvataRL, fixed"]
+    assert list(by_name(result))[:2] == [suite.CRITIC, "AvataRL, fixed"]
     assert "--steps 100" in result.measurements[1].note
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from suites.avatarl_learning.outcomes import TextRuns
+from suites.avatarl_learning.suite import TextRuns
 from suites.avatarl_learning.tasks import STUDENTS
 from suites.dqn_learning.runs import RunFailed
 
@@ -36,26 +36,26 @@ def made(tmp_path, monkeypatch):
     """Runs whose children are not started, and a list of what would have been."""
     started = []
 
-    def child(self, words, job, core):
+    def child(self, job, core, *words):
         started.append(words)
         write(self.folder / job.name, LOG)
-        return "def f():"
+        return 1.5, "def f():"
 
-    monkeypatch.setattr(TextRuns, "_child", child)
+    monkeypatch.setattr(TextRuns, "child", child)
     return tmp_path / "runs", started
 
 
 def ended(folder):
-    return dict(TextRuns(folder, 1, "abc1234").text_outcomes([JOB]))[JOB]
+    return dict(TextRuns(folder, 1, "abc1234").outcomes([JOB]))[JOB]
 
 
 def test_a_run_is_trained_sampled_from_and_its_outcome_kept(made):
     folder, started = made
     outcome = ended(folder)
     training, sampling = started
-    assert training[2:4] == ["train", "avatarl"]
+    assert training[:3] == ("loopless.cli", "train", "avatarl")
     assert training[training.index("--critic") + 1] == str(folder / "critic")
-    assert sampling[2:4] == ["sample", str(folder / JOB.name)]
+    assert sampling[1:3] == ("sample", str(folder / JOB.name))
     assert outcome.final == {
         "validation_loss": 3.0,
         "validation_per_character": 1.5,

@@ -8,7 +8,7 @@ from loopless.bench.result import Result, load
 from loopless.bench.suites import Options
 from pages import measured_on, suite_page
 from suites.dqn_learning import suite
-from suites.dqn_learning.runs import Outcome, RunFailed
+from suites.dqn_learning.runs import Outcome, RunFailed, Runs
 from suites.dqn_learning.tasks import MODES, QUICK, TASKS
 
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
@@ -67,14 +67,11 @@ def test_a_failed_run_makes_the_suite_wrong_and_the_rest_goes_on():
 def test_a_quick_run_is_one_short_run(monkeypatch, tmp_path):
     seen = []
 
-    class Seen(MadeUp):
-        def __init__(self, folder, threads, commit):
-            super().__init__()
-            seen.append((folder, threads))
-
+    class Seen(Runs):
         def outcomes(self, jobs):
-            seen.extend(jobs)
-            return super().outcomes(jobs)
+            jobs = list(jobs)
+            seen.extend([(self.folder, self._threads), *jobs])
+            return MadeUp().outcomes(jobs)
 
     monkeypatch.setattr(suite, "Runs", Seen)
     monkeypatch.chdir(tmp_path)

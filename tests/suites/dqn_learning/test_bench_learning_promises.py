@@ -2,9 +2,9 @@
 
 import pytest
 
-from suites.dqn_learning import promises
-from suites.dqn_learning.promises import COMPILED, HOSTED
+from suites.dqn_learning import suite
 from suites.dqn_learning.runs import Outcome, RunFailed
+from suites.dqn_learning.suite import COMPILED, HOSTED
 from suites.dqn_learning.tasks import MODES, QUICK, Task
 
 CARTPOLE = Task("CartPole-v1", "DQN", "cartpole", 200, 475, mean=False, published=(100, 240))
@@ -18,7 +18,7 @@ def outcome(*final, curve=(0.0, 300.0, 500.0)):
 
 def row(task, *scores, **changes):
     done = {job: outcome(x, **changes) for job, x in zip(task.jobs, scores, strict=False)}
-    return promises.row_of(task, done)
+    return suite.row_of(task, done)
 
 
 def met(found):
@@ -50,12 +50,12 @@ def test_at_the_end_it_is_the_final_score_that_counts():
 
 @pytest.mark.parametrize(("steps", "value"), [(100, 300.0), (75, 150.0), (40, None), (300, None)])
 def test_curves_are_read_between_evaluations_and_not_beyond(steps, value):
-    assert promises.at_step(row(CARTPOLE, *[500] * 5), steps) == value
+    assert suite.at_step(row(CARTPOLE, *[500] * 5), steps) == value
 
 
 def test_before_all_seeds_have_ended_nothing_is_judged():
     assert met(row(CARTPOLE, 500, 500)) == [None]
-    assert promises.row_of(CARTPOLE, {}) is None
+    assert suite.row_of(CARTPOLE, {}) is None
     assert met(row(QUICK, 300)) == [None]
 
 
@@ -71,7 +71,7 @@ def test_the_row_has_the_mean_and_keeps_what_it_is_made_of():
 def test_a_failed_run_fails_the_row():
     jobs = CARTPOLE.jobs
     done = {jobs[0]: outcome(500.0), jobs[1]: RunFailed("seed1: exit code 4: not finite")}
-    found = promises.row_of(CARTPOLE, done)
+    found = suite.row_of(CARTPOLE, done)
     assert (found.status, found.value) == ("failed", None)
     assert "not finite" in found.reason
 
@@ -79,7 +79,7 @@ def test_a_failed_run_fails_the_row():
 def modes(hosted, compiled, count=10):
     done = {job: outcome(500.0, curve=[hosted] * 3) for job in MODES.hosted[:count]}
     done[MODES.compiled] = outcome(*[500.0] * 10, curve=[compiled] * 3)
-    return {found.contender: found for found in promises.mode_rows(MODES, done)}
+    return {found.contender: found for found in suite.mode_rows(MODES, done)}
 
 
 @pytest.mark.parametrize(("compiled", "near"), [(109.0, True), (91.0, True), (111.0, False)])
@@ -92,8 +92,8 @@ def test_areas_of_the_modes_may_differ_by_a_tenth(compiled, near):
 
 def test_areas_are_not_judged_before_all_runs_have_ended():
     assert met(modes(100.0, 200.0, count=9)[COMPILED]) == []
-    assert promises.mode_rows(MODES, {}) == []
+    assert suite.mode_rows(MODES, {}) == []
 
 
 def test_an_area_is_a_mean_over_steps():
-    assert promises.area([0, 10, 40], [0.0, 10.0, 10.0]) == pytest.approx((50 + 300) / 40)
+    assert suite.area([0, 10, 40], [0.0, 10.0, 10.0]) == pytest.approx((50 + 300) / 40)

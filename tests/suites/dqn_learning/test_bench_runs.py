@@ -11,7 +11,8 @@ from dataclasses import asdict
 import pytest
 
 from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES
-from suites.dqn_learning import evaluation, runs
+from suites import processes
+from suites.dqn_learning import runs
 from suites.dqn_learning.runs import Outcome, RunFailed, Runs
 from suites.dqn_learning.tasks import Job
 
@@ -24,12 +25,12 @@ def made(tmp_path, monkeypatch):
     """Runs whose children are not started, and a list of what would have been."""
     started = []
 
-    def child(self, words, job, core):
+    def child(self, job, core, *words):
         started.append((job.name, words))
         (self.folder / job.name).mkdir(exist_ok=True)
-        return json.dumps(CURVE)
+        return 1.5, json.dumps(CURVE)
 
-    monkeypatch.setattr(Runs, "_child", child)
+    monkeypatch.setattr(Runs, "child", child)
     return tmp_path / "runs", started
 
 
@@ -42,9 +43,9 @@ def test_a_run_is_trained_then_evaluated_and_its_outcome_kept(made):
     outcome = ended(folder)[JOB]
     assert (outcome.final, outcome.curve_steps, outcome.command) == ([500.0], [1, 2], JOB.command)
     (_, training), (_, evaluating) = started
-    assert training[:4] == ["-m", "loopless.cli", "train", "dqn"]
-    assert training[-4:] == ["--runs", str(folder), "--run", JOB.name]
-    assert evaluating[2:] == [str(folder / JOB.name), "100"]
+    assert training[:3] == ("loopless.cli", "train", "dqn")
+    assert training[-4:] == ("--runs", str(folder), "--run", JOB.name)
+    assert evaluating == ("suites.dqn_learning.runs", str(folder / JOB.name), "100")
     kept = json.loads((folder / JOB.name / "outcome.json").read_text())
     assert kept == asdict(outcome)
 
@@ -86,9 +87,9 @@ def test_a_preset_that_is_not_there_is_a_failed_run(made):
 
 def scripted(monkeypatch, code):
     """Children run this instead, whatever they are told."""
-    real = runs.subprocess.Popen
+    real = processes.subprocess.Popen
     monkeypatch.setattr(
-        runs.subprocess,
+        processes.subprocess,
         "Popen",
         lambda words, **options: real([sys.executable, "-c", code], **options),
     )
@@ -106,12 +107,14 @@ def test_a_child_has_one_core_and_one_thread(tmp_path, monkeypatch):
     code = "import os, json, time; time.sleep(0.3); print(json.dumps([len(os.sched_getaffinity(0)),"
     code += f" *(os.environ[name] for name in {THREAD_VARIABLES}), os.environ['XLA_FLAGS']]))"
     scripted(monkeypatch, code)
-    found = json.loads(Runs(tmp_path, 1)._child([], JOB, min(os.sched_getaffinity(0))))
+    _, printed = Runs(tmp_path, 1).child(JOB, min(os.sched_getaffinity(0)), "some_module")
+    found = json.loads(printed)
     assert found[0] == 1
     assert found[1:5] == ["1"] * 4
     assert found[5].endswith(ONE_THREAD_FLAG)
 
 
+@pytest.mark.slow
 def test_interrupting_the_suite_ends_its_children(tmp_path, monkeypatch):
     scripted(monkeypatch, "import time; time.sleep(60)")
     suite = Runs(tmp_path / "runs", 1)
@@ -128,7 +131,7 @@ def test_jobs_run_side_by_side_but_no_more_than_asked_for(made, monkeypatch):
     folder, _ = made
     running, most, lock = 0, [], threading.Lock()
 
-    def child(self, words, job, core):
+    def child(self, job, core, *words):
         nonlocal running
         with lock:
             running += 1
@@ -137,9 +140,9 @@ def test_jobs_run_side_by_side_but_no_more_than_asked_for(made, monkeypatch):
         with lock:
             running -= 1
         (self.folder / job.name).mkdir(exist_ok=True)
-        return json.dumps(CURVE)
+        return 1.5, json.dumps(CURVE)
 
-    monkeypatch.setattr(Runs, "_child", child)
+    monkeypatch.setattr(Runs, "child", child)
     monkeypatch.setattr(runs, "_cores", lambda: [4, 5])
     ended(folder, [Job("cartpole", seed=seed) for seed in range(4)], threads=2)
     assert max(count for count, _ in most) == 2
@@ -156,10 +159,11 @@ def test_curves_are_read_from_the_log_an_agent_a_row(tmp_path, returns, curves):
     ]
     lines.append({"step": 15, "time": 1.0, "kind": "train", "return_mean": 9.0})
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in lines))
-    found = evaluation.curves(tmp_path)
+    found = runs.curves(tmp_path)
     assert found == {"curve_steps": [10, 20], "curve_returns": curves}
 
 
+@pytest.mark.slow
 def test_a_real_run_from_end_to_end(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "EPISODES", 3)
     job = Job("cartpole", "compiled", seeds=2, steps=100)

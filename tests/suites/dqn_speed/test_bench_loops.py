@@ -7,20 +7,22 @@ import numpy as np
 import pytest
 
 from loopless.bench.contest import Call, Contender, enter
-from suites.dqn_speed import loops, ours, peers
-from suites.dqn_speed.settings import BUFFER, STARTS, TARGET_EVERY, Training
+from suites.dqn_speed import peers, plain, slices
+from suites.dqn_speed.slices import BUFFER, STARTS, TARGET_EVERY, Training
 
 SMALL = Training(40, (6, 6), 8, every=10)
 OFTEN = Training(20, (6,), 8, every=4, updates=2, repeats=3)
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
     ("contender", "case"),
     [
-        (ours.IN_HOST, OFTEN),
-        (ours.CONTENDERS[1], SMALL),
-        (loops.CONTENDER, SMALL),
-        (loops.CONTENDER, OFTEN),
+        (slices.IN_HOST, OFTEN),
+        (slices.CONTENDERS[1], SMALL),
+        (plain.CONTENDER, SMALL),
+        (plain.CONTENDER, OFTEN),
         *((peer, SMALL) for peer in peers.CONTENDERS),
     ],
     ids=lambda x: getattr(x, "name", getattr(x, "label", None)),
@@ -33,9 +35,9 @@ def test_a_slice_makes_the_gradient_steps_it_should(contender, case):
 
 
 def test_gradient_steps_of_several_agents_count_once():
-    slices = object.__new__(ours.Slices)
-    slices.run = SimpleNamespace(learner=SimpleNamespace(updates=np.array([7, 7])))
-    assert slices._made() == 7
+    sliced = object.__new__(slices.Slices)
+    sliced.run = SimpleNamespace(learner=SimpleNamespace(updates=np.array([7, 7])))
+    assert sliced._made() == 7
 
 
 @pytest.mark.parametrize("made", [0, 3, 5])
@@ -62,7 +64,7 @@ def test_everyone_is_told_the_same():
 
 
 def test_the_eager_loop_stores_true_successors_and_ends():
-    loop = loops.Loop(SMALL)
+    loop = plain.Loop(SMALL)
     ring, rows = loop.ring, np.arange(STARTS - 1)
     goes_on = np.all(ring["next_obs"][rows] == ring["obs"][rows + 1], 1)
     assert np.array_equal(goes_on, ~ring["terminated"][rows])  # no episode was as long as 500
@@ -71,7 +73,7 @@ def test_the_eager_loop_stores_true_successors_and_ends():
 
 
 def test_the_eager_loop_learns_and_its_target_follows():
-    loop = loops.Loop(replace(SMALL, steps=TARGET_EVERY))
+    loop = plain.Loop(replace(SMALL, steps=TARGET_EVERY))
     before = loop.learner.online[0].weight.detach().clone()
     loop()
     after, target = (x[0].weight.detach() for x in (loop.learner.online, loop.learner.target))

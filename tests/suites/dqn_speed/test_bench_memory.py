@@ -1,44 +1,36 @@
 """Memory of processes: what a probe says comes back, and a probe that fails is an error."""
 
-import subprocess
-
 import pytest
 
 from loopless.runs.config import resolve
 from loopless.train import commands
 from loopless.train.dqn.config import DQN
-from suites.dqn_speed import memory
+from suites.dqn_speed import suite
 
 
+@pytest.mark.slow
 def test_a_probe_measures_a_process_of_its_own():
-    assert 20e6 < memory.measure("jax") < 2e9
+    assert 20e6 < suite.measure_bytes("jax") < 2e9
 
 
+@pytest.mark.slow
 def test_a_probe_that_does_not_exist_is_an_error():
     with pytest.raises(RuntimeError, match="KeyError"):
-        memory.measure("nothing")
+        suite.measure_bytes("nothing")
 
 
-@pytest.mark.parametrize(
-    ("code", "printed", "found"), [(0, "noise\n12.5\n", 12.5), (1, "", RuntimeError)]
-)
-def test_the_last_line_counts(monkeypatch, code, printed, found):
-    done = subprocess.CompletedProcess([], code, printed, "trace\nMemoryError: none left")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    if found is RuntimeError:
-        with pytest.raises(RuntimeError, match="MemoryError: none left"):
-            memory.measure("jax")
-    else:
-        assert memory.measure("jax") == found
+def test_the_last_line_counts(monkeypatch):
+    monkeypatch.setattr(suite, "run_child", lambda *_: (1.0, "noise\n12.5\n"))
+    assert suite.measure_bytes("jax") == 12.5
 
 
 @pytest.mark.parametrize("mode", ["hosted", "compiled"])
 def test_a_run_is_told_what_the_others_are(monkeypatch, mode):
     seen = []
     monkeypatch.setattr(commands, "train", lambda words: seen.append(words) or 0)
-    assert memory._train(mode, 1_500) > 20e6
+    assert suite._train(mode, 1_500) > 20e6
     ((name, *flags),) = seen
-    config, like = resolve(DQN, flags, "test"), memory.SLICE.config()
+    config, like = resolve(DQN, flags, "test"), suite.MEMORY_SLICE.config()
     assert (name, config.mode, config.steps, config.eval_every) == ("dqn", mode, 1_500, 0)
     same = ("hidden", "batch_size", "train_every", "buffer_size", "learning_starts", "loss")
     assert [getattr(config, x) for x in same] == [getattr(like, x) for x in same]
@@ -47,13 +39,12 @@ def test_a_run_is_told_what_the_others_are(monkeypatch, mode):
 def test_a_run_that_fails_is_no_measurement(monkeypatch):
     monkeypatch.setattr(commands, "train", lambda words: 2)
     with pytest.raises(SystemExit):
-        memory._train("hosted", 1_500)
+        suite._train("hosted", 1_500)
 
 
 @pytest.mark.parametrize(("held", "grown"), [(0, 0), (1 << 20, 1 << 20)])
 def test_what_chunks_leave_behind_is_seen(monkeypatch, held, grown):
     """Chunks that each keep a megabyte, and chunks that keep nothing."""
-    from suites.dqn_speed import ours
 
     class Slices:
         def __init__(self, case, **changes):
@@ -62,5 +53,5 @@ def test_what_chunks_leave_behind_is_seen(monkeypatch, held, grown):
         def __call__(self):
             self.kept.append(b"x" * held)
 
-    monkeypatch.setattr(ours, "Slices", Slices)
-    assert memory._grown("hosted") == pytest.approx(grown, abs=0.1 * (1 << 20))
+    monkeypatch.setattr(suite, "Slices", Slices)
+    assert suite._grown("hosted") == pytest.approx(grown, abs=0.1 * (1 << 20))

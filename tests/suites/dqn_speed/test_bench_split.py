@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from suites.dqn_speed import split
+from suites.dqn_speed import suite
 
 NAN = float("nan")
 
@@ -20,24 +20,26 @@ def found(**changes):
 
 
 def test_shares_are_of_the_seconds_after_the_first_chunk_that_learned():
-    shares = split.shares(found())
+    shares = suite.shares(found())
     assert shares["time_log"] == pytest.approx((10 * 0.1 + 20 * 0.3) / 30)
     assert shares["time_learn"] == pytest.approx((10 * 0.9 + 20 * 0.6) / 30)
-    assert split.overhead(shares) == pytest.approx((10 * 0.1 + 20 * 0.4) / 30)
+    assert suite.overhead(shares) == pytest.approx((10 * 0.1 + 20 * 0.4) / 30)
 
 
 @pytest.mark.parametrize("loss", [[NAN] * 4, [NAN, NAN, NAN, 1.0]])
 def test_a_run_that_hardly_learned_says_nothing(loss):
     with pytest.raises(RuntimeError, match="too short"):
-        split.shares(found(loss=np.array(loss)))
+        suite.shares(found(loss=np.array(loss)))
 
 
+@pytest.mark.slow
 def test_a_real_run_has_a_split():
-    shares = split.measure("hosted", 15_000)
+    shares = suite.measure_shares("hosted", 15_000)
     assert set(shares) >= {"time_env", "time_act", "time_learn", "time_log", "time_other"}
     assert sum(shares.values()) == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_an_error():
     with pytest.raises(RuntimeError, match="mode"):
-        split.measure("sideways", 15_000)
+        suite.measure_shares("sideways", 15_000)

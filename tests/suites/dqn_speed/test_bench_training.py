@@ -1,14 +1,15 @@
 """The suite `training` on runs that take no time, from end to end."""
 
+from dataclasses import replace
+
 import pytest
 
 from loopless.bench.contest import Contest
 from loopless.bench.result import Result, load, save
-from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
 from pages import measured_on, suite_page
-from suites.dqn_speed import memory, ours, sections, split, suite
-from suites.dqn_speed.settings import Training
+from suites.dqn_speed import slices, suite
+from suites.dqn_speed.slices import Training
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=1)
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
@@ -29,15 +30,15 @@ class Slices:
 def result():
     """Loops and what other processes measure have tests of their own."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(ours, "Slices", Slices)
-    patch.setattr(sections.os, "cpu_count", lambda: 1)
-    patch.setattr(memory, "measure", lambda what: 1e6 * len(what))
-    patch.setattr(split, "measure", lambda mode, steps: dict(SHARES))
+    patch.setattr(slices, "Slices", Slices)
+    patch.setattr(slices.os, "cpu_count", lambda: 1)
+    patch.setattr(suite, "measure_bytes", lambda what: 1e6 * len(what))
+    patch.setattr(suite, "measure_shares", lambda mode, steps: dict(SHARES))
     made = Result("dqn_speed", {"threads": 1}, MACHINE)
-    contest, options = Contest(made, SHORT, lambda _: None), Options(peers=False)
-    suite.measure_steps(Training(40, (6,), 8), options, contest)
-    suite.measure_founding(Training(8, (6,), 8, 4, 2, 2), options, contest)
-    suite.measure_memory(Options(), contest)
+    contest = Contest(made, SHORT, lambda _: None, peers=False)
+    suite.measure_steps(Training(40, (6,), 8), contest)
+    suite.measure_founding(Training(8, (6,), 8, 4, 2, 2), contest)
+    suite.measure_memory(replace(contest, peers=True))
     suite.measure_growth(contest)
     suite.measure_split(1000, contest)
     patch.undo()
@@ -45,7 +46,7 @@ def result():
 
 
 def test_every_section_is_measured_and_ours_is_right(result):
-    assert {row.section for row in result.measurements} == set(suite.TITLES)
+    assert {row.section for row in result.measurements} == set(suite.TITLES) - {"native"}
     mine = [row for row in result.measurements if row.role == "ours"]
     assert {(row.status, row.reason) for row in mine} == {("ok", "")}
     assert all(row.value for row in mine)
@@ -53,10 +54,10 @@ def test_every_section_is_measured_and_ours_is_right(result):
 
 def test_numbers_have_their_units(result):
     found = {(row.section, row.contender): (row.value, row.unit) for row in result.measurements}
-    assert found["memory", ours.HOSTED] == (len("hosted"), "MB")
-    assert found["growth", ours.HOSTED] == (1e3 * len("hosted growth"), "kB")
-    assert found["split", ours.COMPILED] == (pytest.approx(2), "%")
-    assert found["steps", ours.HOSTED][1] == "steps/s"
+    assert found["memory", slices.HOSTED] == (len("hosted"), "MB")
+    assert found["growth", slices.HOSTED] == (1e3 * len("hosted growth"), "kB")
+    assert found["split", slices.COMPILED] == (pytest.approx(2), "%")
+    assert found["steps", slices.HOSTED][1] == "steps/s"
 
 
 def test_the_shares_are_kept(result):
@@ -68,11 +69,11 @@ def test_a_process_that_fails_is_a_row_that_says_so(monkeypatch):
     def fails(what):
         raise RuntimeError("No module named 'torch'" if what == "torch" else "out of memory")
 
-    monkeypatch.setattr(memory, "measure", fails)
+    monkeypatch.setattr(suite, "measure_bytes", fails)
     made = Result("dqn_speed", {})
-    suite.measure_memory(Options(), Contest(made, SHORT, lambda _: None))
+    suite.measure_memory(Contest(made, SHORT, lambda _: None))
     found = {row.contender: row.status for row in made.measurements}
-    assert (found[ours.HOSTED], found[suite.BARE_TORCH]) == ("failed", "unavailable")
+    assert (found[slices.HOSTED], found[suite.BARE_TORCH]) == ("failed", "unavailable")
     assert made.ours_is_wrong
 
 

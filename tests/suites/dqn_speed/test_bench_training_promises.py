@@ -3,10 +3,8 @@
 import pytest
 
 from loopless.bench.result import Measurement
-from suites.dqn_speed import promises
-from suites.dqn_speed.loops import EAGER
-from suites.dqn_speed.ours import COMPILED, HOSTED, OVERLAPPED, SEEDS, TOGETHER
-from suites.dqn_speed.settings import Training
+from suites.dqn_speed import slices, suite
+from suites.dqn_speed.slices import COMPILED, EAGER, HOSTED, OVERLAPPED, SEEDS, TOGETHER, Training
 from suites.q_learning.peers import BASELINES, SBX
 
 CASE = Training(1_000)
@@ -24,7 +22,7 @@ def targets(rows, name):
 def test_times_of_slices_become_steps_a_second():
     rows = [row(HOSTED, 2.0, lower_quartile=1.0, upper_quartile=4.0), row(TOGETHER, 2.0)]
     rows.append(row(SBX, None))
-    hosted, together, absent = promises.as_rates(CASE, rows)
+    hosted, together, absent = slices.as_rates(CASE, rows)
     assert (hosted.value, hosted.lower_quartile, hosted.upper_quartile) == (500, 250, 1000)
     assert (hosted.unit, together.value, absent.value) == ("steps/s", 500 * SEEDS, None)
 
@@ -33,28 +31,28 @@ def test_times_of_slices_become_steps_a_second():
 @pytest.mark.parametrize(("margin", "met"), [(1.01, True), (0.99, False)])
 def test_each_way_to_run_has_its_factor(name, factor, margin, met):
     rows = [row(name, 1.0), row(BASELINES, factor * margin), row(SBX, factor * 1.5)]
-    found = targets(promises.judge_steps(CASE, [*rows, row(EAGER, 3.0)]), name)
+    found = targets(slices.judge_steps(CASE, [*rows, row(EAGER, 3.0)], suite.FASTER), name)
     assert [target.met for target in found] == [met, True, None]
     assert found[-1].measured == pytest.approx(3.0)
 
 
 def test_seeds_together_are_compared_with_runs_in_turn():
     (found,) = targets(
-        promises.judge_steps(CASE, [row(COMPILED, 1.0), row(TOGETHER, 4.0)]), TOGETHER
+        slices.judge_steps(CASE, [row(COMPILED, 1.0), row(TOGETHER, 4.0)], suite.FASTER), TOGETHER
     )
     assert (found.measured, found.met) == (SEEDS / 4, None)
 
 
 @pytest.mark.parametrize(("eager", "met"), [(20.1, True), (19.9, False), (None, None)])
 def test_the_founding_setting(eager, met):
-    rows = promises.judge_founding(CASE, [row(HOSTED, 1.0), row(EAGER, eager)])
+    rows = suite.judge_founding(CASE, [row(HOSTED, 1.0), row(EAGER, eager)])
     assert [target.met for target in targets(rows, HOSTED)] == [met]
 
 
 @pytest.mark.parametrize(("ours", "met"), [(599, True), (601, False)])
 def test_memory_may_be_theirs_and_the_framework(ours, met):
     rows = [row("ours", ours), row("theirs", 400), row("jax", 200), row("torch", 300)]
-    judged, beyond = targets(promises.judge_memory("ours", "theirs", "jax", "torch", rows), "ours")
+    judged, beyond = targets(suite.judge_memory("ours", "theirs", "jax", "torch", rows), "ours")
     assert judged.met is met
     assert beyond.measured == pytest.approx((ours - 200) / 100)
 
@@ -63,19 +61,19 @@ def test_memory_may_be_theirs_and_the_framework(ours, met):
 def test_memory_is_not_judged_if_a_number_is_missing(absent):
     rows = [row(name, 1.0) for name in ("ours", "theirs", "jax", "torch")]
     rows[absent] = row(rows[absent].contender, None)
-    (found,) = targets(promises.judge_memory("ours", "theirs", "jax", "torch", rows), "ours")
+    (found,) = targets(suite.judge_memory("ours", "theirs", "jax", "torch", rows), "ours")
     assert found.met is None
 
 
 @pytest.mark.parametrize(
     ("judge", "value", "met"),
     [
-        (promises.judge_growth, 15.9, True),
-        (promises.judge_growth, 16.1, False),
-        (promises.judge_growth, -3.0, True),
-        (promises.judge_growth, None, None),
-        (promises.judge_overhead, 2.9, True),
-        (promises.judge_overhead, 3.1, False),
+        (suite.judge_growth, 15.9, True),
+        (suite.judge_growth, 16.1, False),
+        (suite.judge_growth, -3.0, True),
+        (suite.judge_growth, None, None),
+        (suite.judge_overhead, 2.9, True),
+        (suite.judge_overhead, 3.1, False),
     ],
 )
 def test_growth_and_overhead_have_limits(judge, value, met):

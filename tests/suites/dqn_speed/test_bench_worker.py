@@ -8,36 +8,39 @@ from dataclasses import replace
 import pytest
 
 from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES
+from suites import processes
 from suites.allo_speed.cases import Learning
-from suites.dqn_speed import worker
-from suites.dqn_speed.settings import PPOTraining, Training
+from suites.dqn_speed import slices
+from suites.dqn_speed.slices import PPOTraining, Training
 
 SMALL = Training(40, (6,), 8)
 LEARNING = Learning(16, 2, (8,), envs=20, length=30)
 ROLLOUTS = PPOTraining(32, (6,), envs=2, horizon=8, epochs=1, minibatches=2)
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("case", [SMALL, ROLLOUTS], ids=lambda case: case.trainer)
 def test_a_slice_is_made_there_and_counted_and_the_child_ends(case):
-    with worker.Worker(case, {"mode": "hosted", "overlap": True}) as there:
+    with slices.Worker(case, {"mode": "hosted", "overlap": True}) as there:
         assert [there(), there()] == [4, 4]
         child = there._child
     assert child.returncode == 0
 
 
 def test_a_case_is_the_same_there():
-    found = worker._plain(LEARNING)
+    found = slices._plain(LEARNING)
     assert replace(LEARNING) == Learning(**found)
-    assert worker._plain(SMALL) == vars(SMALL)
+    assert slices._plain(SMALL) == vars(SMALL)
 
 
 def test_agents_have_the_worker_s_cores():
-    with worker.Worker(LEARNING, {"seeds": 4, "steps": 100, "log_every": 10}) as there:
+    with slices.Worker(LEARNING, {"seeds": 4, "steps": 100, "log_every": 10}) as there:
         assert there() == 10
 
 
 def test_a_worker_that_dies_is_an_error():
-    with pytest.raises(RuntimeError, match="exit code"), worker.Worker(SMALL, {"env": "None-v0"}):
+    with pytest.raises(RuntimeError, match="exit code"), slices.Worker(SMALL, {"env": "None-v0"}):
         pass
 
 
@@ -45,7 +48,7 @@ def test_limits_on_threads_are_not_handed_on(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", f"--a=1 {ONE_THREAD_FLAG}")
     for name in THREAD_VARIABLES:
         monkeypatch.setenv(name, "1")
-    found = worker.unlimited()
+    found = processes.unlimited()
     assert not set(THREAD_VARIABLES) & set(found)
     assert found["XLA_FLAGS"] == "--a=1"
 
@@ -54,7 +57,7 @@ def test_limits_on_threads_are_not_handed_on(monkeypatch):
     not hasattr(os, "sched_setaffinity") or (os.cpu_count() or 1) < 2, reason="two cores needed"
 )
 def test_a_child_of_a_pinned_process_can_have_two_cores():
-    code = "import os; from suites.dqn_speed.worker import use_cores; "
+    code = "import os; from suites.processes import use_cores; "
     code += "os.sched_setaffinity(0, [0]); use_cores(2); print(len(os.sched_getaffinity(0)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "2\n"

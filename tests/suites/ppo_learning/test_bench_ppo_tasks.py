@@ -9,13 +9,12 @@ from loopless.bench.suites import Options
 from loopless.envs.compiled import compiled_ids
 from loopless.runs.config import resolve
 from loopless.train.ppo.config import PPO
-from suites import ppo_learning
-from suites.dqn_learning import promises, tasks
 from suites.dqn_learning import suite as learning
-from suites.dqn_learning.runs import Outcome
+from suites.dqn_learning import tasks
+from suites.dqn_learning.runs import Outcome, Runs
 from suites.dqn_learning.tasks import PRESETS, ROOT
 from suites.ppo_learning import suite
-from suites.ppo_learning.tasks import CHANCE, FORGETFUL, MODES, QUICK, TASKS
+from suites.ppo_learning.suite import CHANCE, FORGETFUL, MODES, QUICK, TASKS
 
 CARTPOLE, *_, CHEETAH = TASKS
 NO_MEMORY = next(task for task in TASKS if task.agent == FORGETFUL)
@@ -36,7 +35,7 @@ def row(task, *scores):
     job = task.jobs[0]
     curves = [[0.0, float(score)] for score in scores]
     done = Outcome(job.command, "", 9.0, list(scores), list(scores), [1, task.steps], curves)
-    return promises.row_of(task, {job: done})
+    return learning.row_of(task, {job: done})
 
 
 def met(found):
@@ -97,7 +96,7 @@ def test_what_is_only_stated_is_not_judged(installed):
 
 def test_what_is_not_installed_is_unavailable_and_is_no_error(monkeypatch):
     monkeypatch.setattr(tasks, "find_spec", lambda name: None)
-    found = promises.row_of(CHEETAH, {})
+    found = learning.row_of(CHEETAH, {})
     assert (CHEETAH.jobs, found.status) == ([], "unavailable")
     assert found.reason == "No module named 'mujoco'"
     assert not Result("ppo_learning", {}, measurements=[found]).ours_is_wrong
@@ -106,12 +105,9 @@ def test_what_is_not_installed_is_unavailable_and_is_no_error(monkeypatch):
 def test_the_suite_runs_the_tasks_of_ppo_in_a_folder_of_its_own(monkeypatch, tmp_path):
     seen = []
 
-    class Seen:
-        def __init__(self, folder, threads, commit):
-            seen.append(folder)
-
+    class Seen(Runs):
         def outcomes(self, jobs):
-            seen.extend(jobs)
+            seen.extend([self.folder, *jobs])
             return iter(())
 
     monkeypatch.setattr(learning, "Runs", Seen)
@@ -126,7 +122,4 @@ def test_the_suite_runs_the_tasks_of_ppo_in_a_folder_of_its_own(monkeypatch, tmp
 
 
 def test_it_is_shown_as_learning_is():
-    from suites.ppo_learning import suite as shown
-
-    assert (shown.TITLES, shown.page) == (learning.TITLES, learning.page)
-    assert ppo_learning.__doc__
+    assert (suite.TITLES, suite.page) == (learning.TITLES, learning.page)

@@ -5,11 +5,13 @@ import pytest
 
 from loopless import reference
 from loopless.bench.contest import enter
-from suites.dqn_speed import ours
-from suites.dqn_speed.settings import PPOTraining
-from suites.ppo_speed import loop, peers
+from suites.dqn_speed import slices
+from suites.dqn_speed.slices import PPOTraining
+from suites.ppo_speed import peers, plain
 
 SMALL = PPOTraining(32, (6,), envs=2, horizon=8, epochs=2, minibatches=2)
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -17,13 +19,13 @@ def eager():
     """An eager loop with a rollout in which episodes ended."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    made = loop.Loop(PPOTraining(128, (6,), envs=2, horizon=64, epochs=2, minibatches=2))
+    made = plain.Loop(PPOTraining(128, (6,), envs=2, horizon=64, epochs=2, minibatches=2))
     made.collect()
     return made
 
 
 @pytest.mark.parametrize(
-    "contender", [*ours.CONTENDERS[:2], *peers.CONTENDERS, loop.CONTENDER], ids=lambda x: x.name
+    "contender", [*slices.CONTENDERS[:2], *peers.CONTENDERS, plain.CONTENDER], ids=lambda x: x.name
 )
 def test_a_slice_makes_the_gradient_steps_it_should(contender):
     if contender.role == "peer":

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from loopless.train import ppo
-from suites.ppo_speed import solve
+from suites.ppo_speed import suite
+
+pytestmark = pytest.mark.slow
 
 
 class Run:
@@ -41,7 +43,7 @@ def made(monkeypatch):
 
 
 def test_a_run_is_compiled_and_then_begun_anew_until_it_is_solved(made):
-    assert solve.compiled_s(3) > 0
+    assert suite.time_compiled(3) > 0
     (run,) = made
     assert run.told == [100, "restored", *range(100, 800, 100)]
     assert (run.config.mode, run.config.seed, run.config.eval_episodes) == ("compiled", 3, 100)
@@ -49,20 +51,20 @@ def test_a_run_is_compiled_and_then_begun_anew_until_it_is_solved(made):
 
 
 def test_a_run_that_is_not_solved_is_an_error(made, monkeypatch):
-    monkeypatch.setattr(solve, "SOLVED", 490.0)
+    monkeypatch.setattr(suite, "SOLVED", 490.0)
     with pytest.raises(RuntimeError, match="seed 1 was not solved in 800 steps"):
-        solve.compiled_s(1)
+        suite.time_compiled(1)
 
 
 def test_a_real_run_starts_anew(monkeypatch):
-    monkeypatch.setattr(solve, "SOLVED", 1.0)
+    monkeypatch.setattr(suite, "SOLVED", 1.0)
     small = {"steps": 128, "envs": 2, "horizon": 8, "hidden": (6,), "log_every": 16}
-    assert solve.compiled_s(0, **small) > 0
+    assert suite.time_compiled(0, **small) > 0
 
 
 @pytest.mark.parametrize(("last", "solved"), [(476.0, True), (474.0, False)])
 def test_a_command_has_to_end_with_a_solution(monkeypatch, last, solved):
-    def command(words):
+    def command(*words):
         folder, name = Path(words[words.index("--runs") + 1]), words[words.index("--run") + 1]
         (folder / name).mkdir()
         lines = [
@@ -71,11 +73,12 @@ def test_a_command_has_to_end_with_a_solution(monkeypatch, last, solved):
         ]
         text = "".join(f"{json.dumps(x)}\n" for x in lines)
         (folder / name / "metrics.jsonl").write_text(text)
-        assert words[:2] == ["train", "ppo"]
+        assert words[:2] == ("train", "ppo")
+        return 3.0
 
-    monkeypatch.setattr(solve, "command", command)
+    monkeypatch.setattr(suite, "run_command", command)
     if solved:
-        assert solve.command_s() > 0
+        assert suite.time_command() > 0
     else:
         with pytest.raises(RuntimeError, match="a return of 474, not 475"):
-            solve.command_s()
+            suite.time_command()

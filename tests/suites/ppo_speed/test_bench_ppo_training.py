@@ -7,9 +7,9 @@ from loopless.bench.result import Result, load, save
 from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
 from pages import measured_on, suite_page
-from suites.dqn_speed import ours, sections
-from suites.dqn_speed.settings import PPOTraining
-from suites.ppo_speed import shares, solve, suite
+from suites.dqn_speed import slices
+from suites.dqn_speed.slices import PPOTraining
+from suites.ppo_speed import suite
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=1)
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
@@ -31,27 +31,27 @@ def fakes(monkeypatch):
     """Loops, pieces and solutions have tests of their own."""
     pieces = [
         Contender(each.name, "loopless", "ours", lambda case: Call(lambda: None, None))
-        for each in shares.CONTENDERS
+        for each in suite.PIECES
     ]
-    monkeypatch.setattr(ours, "Slices", Slices)
-    monkeypatch.setattr(sections.os, "cpu_count", lambda: 1)
-    monkeypatch.setattr(shares, "CONTENDERS", pieces)
-    monkeypatch.setattr(solve, "compiled_s", lambda seed: 1.0 + seed)
-    monkeypatch.setattr(solve, "command_s", lambda: 12.0)
+    monkeypatch.setattr(slices, "Slices", Slices)
+    monkeypatch.setattr(slices.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(suite, "PIECES", pieces)
+    monkeypatch.setattr(suite, "time_compiled", lambda seed: 1.0 + seed)
+    monkeypatch.setattr(suite, "time_command", lambda: 12.0)
 
 
 @pytest.fixture
 def result(fakes):
     made = Result("ppo_speed", {"threads": 1}, MACHINE)
-    contest = Contest(made, SHORT, lambda _: None)
-    suite.measure_steps(SMALL, Options(peers=False), contest)
+    contest = Contest(made, SHORT, lambda _: None, peers=False)
+    suite.measure_steps(SMALL, contest)
     suite.measure_shares(SMALL, contest)
     suite.measure_solve(contest)
     return made
 
 
 def test_every_section_is_measured_and_ours_is_right(result):
-    assert {row.section for row in result.measurements} == set(suite.TITLES)
+    assert {row.section for row in result.measurements} == set(suite.TITLES) - {"native"}
     assert {(row.status, row.reason) for row in result.measurements} == {("ok", "")}
     assert all(row.value for row in result.measurements)
 
@@ -67,7 +67,7 @@ def test_a_seed_that_is_not_solved_makes_the_suite_wrong(fakes, monkeypatch):
     def fails(seed):
         raise RuntimeError(f"seed {seed} was not solved")
 
-    monkeypatch.setattr(solve, "compiled_s", fails)
+    monkeypatch.setattr(suite, "time_compiled", fails)
     made = Result("ppo_speed", {})
     suite.measure_solve(Contest(made, SHORT, lambda _: None))
     assert [row.status for row in made.measurements] == ["failed", "ok"]
@@ -92,10 +92,10 @@ def test_the_readme_gets_every_rate_and_every_target(result):
 @pytest.mark.parametrize("quick", [True, False])
 def test_a_quick_run_solves_nothing(fakes, monkeypatch, quick):
     monkeypatch.setattr(suite, "Budget", lambda *_, **__: SHORT)
-    monkeypatch.setattr(suite.libraries, "prepare_like_training", lambda threads: None)
+    monkeypatch.setattr(suite, "prepare_like_training", lambda threads: None)
     made = Result("ppo_speed", {})
     suite.run(Options(quick=quick, peers=False), made, lambda _: None)
-    expected = set(suite.TITLES) - ({"solve"} if quick else set())
+    expected = set(suite.TITLES) - {"native"} - ({"solve"} if quick else set())
     assert {row.section for row in made.measurements} == expected
     assert made.settings["steps_in_a_call"] % 512 == 0
     assert (made.settings["n_steps"], made.settings["n_envs"]) == (128, 4)

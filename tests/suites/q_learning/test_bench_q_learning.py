@@ -6,26 +6,27 @@ import pytest
 
 from loopless.bench.contest import Contest
 from loopless.bench.result import Result, load, save
-from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
 from pages import measured_on, suite_page
-from suites.q_learning import ours, suite, updates
+from suites.q_learning import suite, updates
 from suites.q_learning.updates import Update
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def result():
     made = Result("q_learning", {"threads": 1}, MACHINE)
-    contest, options = Contest(made, SHORT, lambda _: None), Options(peers=False)
-    suite.measure_updates([Update(8, (5,), 1), Update(8, (5,), 2)], options, contest)
-    suite.measure_losses(8, options, contest)
-    kept = suite.proposals.PROPOSALS
-    suite.proposals.PROPOSALS = kept[:3]
+    contest = Contest(made, SHORT, lambda _: None, peers=False)
+    suite.measure_updates([Update(8, (5,), 1), Update(8, (5,), 2)], contest)
+    contest.run("loss", suite.Losses(8), suite.LOSSES, suite.judge_losses)
+    kept = suite.PROPOSALS
+    suite.PROPOSALS = kept[:3]
     suite.measure_proposals(Update(8, (5,), 2), contest)
-    suite.proposals.PROPOSALS = kept
+    suite.PROPOSALS = kept
     return made
 
 
@@ -59,11 +60,11 @@ def test_the_readme_has_a_table_a_shape_the_claims_and_every_target(result):
 
 def test_our_wrong_update_makes_the_run_wrong(monkeypatch):
     def forged(case):
-        call = ours.OURS.prepare(replace(case, rules=replace(case.rules, gamma=0.9)))
+        call = suite.OURS.prepare(replace(case, rules=replace(case.rules, gamma=0.9)))
         return replace(call, read=lambda out: replace(call.read(out), rules=case.rules))
 
     monkeypatch.setattr(updates, "ATTEMPTS", 1)
-    made, contender = Result("q_learning", {}), replace(ours.OURS, prepare=forged)
+    made, contender = Result("q_learning", {}), replace(suite.OURS, prepare=forged)
     Contest(made, SHORT, lambda _: None).run("update", Update(8, (5,), 1), [contender])
     assert made.ours_is_wrong
     assert "parameters differ" in made.measurements[0].reason

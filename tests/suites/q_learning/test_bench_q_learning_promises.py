@@ -3,10 +3,9 @@
 import pytest
 
 from loopless.bench.result import Measurement
-from suites.q_learning import promises
-from suites.q_learning.eager import EAGER, FUSED_ADAM
-from suites.q_learning.losses import FORWARD, RECORDING
-from suites.q_learning.ours import FUSED
+from suites.q_learning import suite
+from suites.q_learning.plain import EAGER, FUSED_ADAM
+from suites.q_learning.suite import FORWARD, FUSED, RECORDING
 from suites.q_learning.updates import Update
 
 
@@ -16,7 +15,7 @@ def row(name, value):
 
 
 def judged(case, times):
-    rows = promises.judge_update(case, [row(name, value) for name, value in times.items()])
+    rows = suite.judge_update(case, [row(name, value) for name, value in times.items()])
     (found,) = [each for each in rows if each.contender == FUSED]
     return [target.met for target in found.targets], rows
 
@@ -57,5 +56,5 @@ def test_fewer_updates_in_a_call_are_not_judged(draws):
 @pytest.mark.parametrize(("seconds", "met"), [(99e-6, True), (101e-6, False)])
 @pytest.mark.parametrize("name", [FORWARD, RECORDING])
 def test_the_loss_has_a_tenth_of_a_millisecond(name, seconds, met):
-    (found,) = promises.judge_losses([row(name, seconds)])
+    (found,) = suite.judge_losses([row(name, seconds)])
     assert [target.met for target in found.targets] == [met]

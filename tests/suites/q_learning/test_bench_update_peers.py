@@ -6,7 +6,9 @@ from loopless.bench.contest import enter
 from suites.q_learning import peers
 from suites.q_learning.updates import Update
 
-BASELINES, SBX = peers.CONTENDERS
+BASELINES, SBX = peers.PEERS
+
+pytestmark = pytest.mark.slow
 
 
 def test_baselines_learns_without_double_what_the_plain_update_learns():

@@ -7,11 +7,12 @@ import pytest
 from train import plain_update
 
 from loopless.bench.contest import enter
-from suites.q_learning import eager, ours, proposals, suite
-from suites.q_learning.plain import Plain, Rules
-from suites.q_learning.updates import Learned, Update, difference, random_layers
+from suites.q_learning import plain, suite
+from suites.q_learning.updates import Learned, Plain, Rules, Update, difference, random_layers
 
 CASE = Update(8, (5,), 2, repeats=2)
+
+pytestmark = pytest.mark.slow
 
 
 def name(contender):
@@ -40,10 +41,12 @@ def test_the_plain_update_is_the_one_written_in_lists(double, max_norm):
         shortened, _ = plain_update.clipped(plain_update.flat(gradient), max_norm)
         theta = adam.step(plain_update.flat(online), shortened)
         online = plain_update.shaped(theta, 4, 5, 2)
-    np.testing.assert_allclose(ours.as_vector(plain.online), theta, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(suite.as_vector(plain.online), theta, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("contender", [ours.OURS, ours.BY_HAND, *eager.CONTENDERS], ids=name)
+@pytest.mark.parametrize(
+    "contender", [suite.OURS, suite.BY_HAND, *plain.EAGER_CONTENDERS], ids=name
+)
 def test_contenders_learn_what_the_plain_update_learns(contender):
     row = enter(contender, "update", CASE).row
     assert (row.status, row.reason) == ("ok", "")
@@ -57,7 +60,7 @@ def wrong(prepare, change):
         call = prepare(case)
         return replace(call, read=lambda out: change(call.read(out)))
 
-    return replace(ours.BY_HAND, prepare=prepared)
+    return replace(suite.BY_HAND, prepare=prepared)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ def wrong(prepare, change):
     ],
 )
 def test_another_update_is_found_out_on_all_rows(change):
-    row = enter(wrong(ours.BY_HAND.prepare, change), "update", CASE).row
+    row = enter(wrong(suite.BY_HAND.prepare, change), "update", CASE).row
     assert row.status == "disagrees"
     assert row.reason
 
@@ -83,7 +86,7 @@ def test_a_kink_is_given_other_rows():
     seen = []
 
     def prepared(case):
-        call = ours.BY_HAND.prepare(case)
+        call = suite.BY_HAND.prepare(case)
         seen.append(case.seed)
 
         def read(out):
@@ -92,7 +95,7 @@ def test_a_kink_is_given_other_rows():
 
         return replace(call, read=read)
 
-    row = enter(replace(ours.BY_HAND, prepare=prepared), "update", CASE).row
+    row = enter(replace(suite.BY_HAND, prepare=prepared), "update", CASE).row
     assert (row.status, seen) == ("ok", [0, 1])
 
 
@@ -115,30 +118,30 @@ def test_a_result_that_is_not_finite_is_wrong():
 @pytest.mark.parametrize(
     ("proposal", "status"),
     [
-        (proposals.SHIPPED, "ok"),
-        (proposals.NO_GRAD, "failed"),
-        (proposals.RESIDUAL, "disagrees"),
-        (proposals.ONE_PASS, "ok"),
-        (proposals.SLOTS, "ok"),
-        (proposals.PREFETCH, "ok"),
-        (proposals.MEGA, "disagrees"),
-        (proposals.ACCUMULATED, "disagrees"),
+        (plain.SHIPPED, "ok"),
+        (plain.NO_GRAD, "failed"),
+        (plain.RESIDUAL, "disagrees"),
+        (plain.ONE_PASS, "ok"),
+        (plain.SLOTS, "ok"),
+        (plain.PREFETCH, "ok"),
+        (plain.MEGA, "disagrees"),
+        (plain.ACCUMULATED, "disagrees"),
     ],
 )
 def test_proposals_are_what_they_are(proposal, status):
-    (contender,) = [each for each in proposals.PROPOSALS if each.name == proposal]
+    (contender,) = [each for each in plain.PROPOSALS if each.name == proposal]
     assert enter(contender, "proposals", Update(8, (5,), 3)).row.status == status
 
 
 def test_accumulation_is_a_mega_batch_in_pieces():
     case, found = Update(8, (5,), 3), []
-    for event in (proposals._mega, proposals._accumulated):
-        learner, sampler = eager.start(case)
+    for event in (plain._mega, plain._accumulated):
+        learner, sampler = plain.start(case)
         rows = sampler.rows(24)
-        sampler.rows = iter((rows,) if event is proposals._mega else rows.chunk(3)).__next__
+        sampler.rows = iter((rows,) if event is plain._mega else rows.chunk(3)).__next__
         sampler.rows = lambda _, draw=sampler.rows: draw()
         event(learner, sampler, case)
-        found.append(eager.layers_of(learner.online))
+        found.append(plain.layers_of(learner.online))
     assert difference(*found) < 1e-7
 
 

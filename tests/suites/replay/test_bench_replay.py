@@ -4,32 +4,28 @@ import pytest
 
 from loopless.bench.contest import Contest
 from loopless.bench.result import Result, load, save
-from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
 from pages import measured_on, suite_page
-from suites.replay import ours, samplers, suite
-from suites.replay.transitions import Uniform
+from suites.replay import cases, suite
+from suites.replay.cases import Uniform
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def result():
     """One small run of every section, without peers."""
     made = Result("replay", {"threads": 1}, MACHINE)
-    draws, samplers.CHECKED_DRAWS = samplers.CHECKED_DRAWS, 8_000
-    contest, options = Contest(made, SHORT, lambda _: None), Options(suite="replay", peers=False)
-    suite.measure_uniform([1000], options, contest)
-    suite.measure_one_call(1000, options, contest)
-    suite.measure_prioritized([1000], Options(peers=False, quick=True), contest)
-    suite.measure_episodic(3, [256], contest)
-    suite.measure_adding(1000, options, contest)
-    suite.measure_ingest(3, contest)
+    draws, cases.CHECKED_DRAWS = cases.CHECKED_DRAWS, 8_000
+    contest = Contest(made, SHORT, lambda _: None, peers=False)
+    suite.measure_host([1000], [256], contest, rows=3, quick=True)
     suite.measure_growth(2000, 4000, contest)
-    suite.measure_cold(1000, 3, options, contest)
-    suite.measure_scanned([7000], options, contest)
-    samplers.CHECKED_DRAWS = draws
+    suite.measure_cold(1000, 3, contest)
+    suite.measure_scanned([7000], contest)
+    cases.CHECKED_DRAWS = draws
     return made
 
 
@@ -77,6 +73,6 @@ def test_our_wrong_draws_make_the_run_wrong(monkeypatch):
 
     monkeypatch.setattr(ReplayBuffer, "sample", wrong)
     result = Result("replay", {})
-    Contest(result, SHORT, lambda _: None).run("uniform", Uniform(1000, 64), ours.UNIFORM)
+    Contest(result, SHORT, lambda _: None).run("uniform", Uniform(1000, 64), suite.OUR_UNIFORM)
     assert result.ours_is_wrong
     assert "next_obs" in result.measurements[0].reason

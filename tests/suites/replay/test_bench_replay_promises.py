@@ -5,11 +5,10 @@ from functools import partial
 import pytest
 
 from loopless.bench.result import Measurement
-from suites.replay import promises
-from suites.replay.flashbax_peer import FLASHBAX
-from suites.replay.loops import LOOP, PROPOSED
-from suites.replay.ours import NUMPY, PADDED, TORCH
-from suites.replay.peers import BASELINES, CPPRB, TORCHRL
+from suites.replay import suite
+from suites.replay.peers import BASELINES, CPPRB, FLASHBAX, TORCHRL
+from suites.replay.plain import LOOP, PROPOSED
+from suites.replay.suite import NUMPY, PADDED, TORCH
 
 
 def row(name, value, role="peer", **changes):
@@ -28,27 +27,27 @@ def verdicts(judge, times, name=NUMPY):
     ("judge", "times", "met"),
     [
         (
-            partial(promises.judge_uniform, 100_000),
+            partial(suite.judge_uniform, 100_000),
             {CPPRB: 4, BASELINES: 8, TORCHRL: 12},
             [1, 1, 1],
         ),
         (
-            partial(promises.judge_uniform, 100_000),
+            partial(suite.judge_uniform, 100_000),
             {CPPRB: 3, BASELINES: 7, TORCHRL: 11},
             [0, 0, 0],
         ),
-        (partial(promises.judge_uniform, 1_000_000), {CPPRB: 3, BASELINES: 4}, [1, 1, None]),
-        (promises.judge_one_call, {CPPRB: 21, BASELINES: 99}, [1]),
-        (promises.judge_one_call, {CPPRB: 99, BASELINES: 19}, [0]),
-        (promises.judge_one_call, {}, [None]),
-        (promises.judge_prioritized, {CPPRB: 4.1}, [1]),
-        (promises.judge_prioritized, {CPPRB: 3.9}, [0]),
-        (promises.judge_episodic, {LOOP: 121, PROPOSED: 14}, [1, 0]),
-        (promises.judge_episodic, {LOOP: 119, PROPOSED: 16}, [0, 1]),
-        (promises.judge_adding, {CPPRB: 1.1, BASELINES: 0.5}, [1]),
-        (promises.judge_adding, {CPPRB: 0.9}, [0]),
-        (promises.judge_scanned, {FLASHBAX: 1.1}, [1]),
-        (promises.judge_scanned, {FLASHBAX: 0.9}, [0]),
+        (partial(suite.judge_uniform, 1_000_000), {CPPRB: 3, BASELINES: 4}, [1, 1, None]),
+        (suite.judge_one_call, {CPPRB: 21, BASELINES: 99}, [1]),
+        (suite.judge_one_call, {CPPRB: 99, BASELINES: 19}, [0]),
+        (suite.judge_one_call, {}, [None]),
+        (partial(suite.judge, "prioritized"), {CPPRB: 4.1}, [1]),
+        (partial(suite.judge, "prioritized"), {CPPRB: 3.9}, [0]),
+        (partial(suite.judge, "episodic"), {LOOP: 121, PROPOSED: 14}, [1, 0]),
+        (partial(suite.judge, "episodic"), {LOOP: 119, PROPOSED: 16}, [0, 1]),
+        (partial(suite.judge, "adding"), {CPPRB: 1.1, BASELINES: 0.5}, [1]),
+        (partial(suite.judge, "adding"), {CPPRB: 0.9}, [0]),
+        (partial(suite.judge, "device"), {FLASHBAX: 1.1}, [1]),
+        (partial(suite.judge, "device"), {FLASHBAX: 0.9}, [0]),
     ],
 )
 def test_ratios_are_judged(judge, times, met):
@@ -59,17 +58,17 @@ def test_ratios_are_judged(judge, times, met):
 @pytest.mark.parametrize(("seconds", "met"), [(0.9, [True]), (1.1, [False])])
 @pytest.mark.parametrize("name", [NUMPY, PADDED])
 def test_ingest_has_a_second(name, seconds, met):
-    assert verdicts(promises.judge_ingest, {NUMPY: seconds, PADDED: seconds}, name) == met
+    assert verdicts(suite.judge_ingest, {NUMPY: seconds, PADDED: seconds}, name) == met
 
 
 @pytest.mark.parametrize(("large", "met"), [(3.9, [True]), (4.1, [False])])
 def test_a_large_buffer_may_take_four_times_as_long(large, met):
-    judge = partial(promises.judge_growth, "small", "large")
+    judge = partial(suite.judge_growth, "small", "large")
     assert verdicts(judge, {"small": 1.0, "large": large}, "large") == met
 
 
 def test_our_tensors_against_theirs_are_stated():
-    judge = partial(promises.judge_uniform, 100_000)
+    judge = partial(suite.judge_uniform, 100_000)
     times = {NUMPY: 1.0, TORCH: 2.0, BASELINES: 8.0, TORCHRL: 12.0}
     rows = judge([row(name, value) for name, value in times.items()])
     assert [target.measured for target in rows[1].targets] == [4.0, 6.0]
@@ -77,7 +76,7 @@ def test_our_tensors_against_theirs_are_stated():
 
 
 def test_cold_calls_are_stated_where_there_is_someone_to_compare_with():
-    rows = promises.judge_cold([row(NUMPY, 2.0), row(CPPRB, 6.0), row(TORCHRL, None)])
+    rows = suite.judge_cold([row(NUMPY, 2.0), row(CPPRB, 6.0), row(TORCHRL, None)])
     assert [(x.target, x.measured, x.met) for x in rows[0].targets] == [
         ("stated: cold, × as fast as cpprb", 3.0, None)
     ]
@@ -85,5 +84,5 @@ def test_cold_calls_are_stated_where_there_is_someone_to_compare_with():
 
 def test_a_peer_that_is_wrong_has_to_be_beaten_all_the_same():
     rows = [row(NUMPY, 1.0), row(CPPRB, 3.0, status="disagrees")]
-    (target,) = promises.judge_prioritized(rows)[0].targets
+    (target,) = suite.judge("prioritized", rows)[0].targets
     assert (target.measured, target.met) == (3.0, False)

@@ -6,43 +6,48 @@ from dataclasses import replace
 import pytest
 
 from loopless.bench.contest import enter
-from suites.replay import device, flashbax_peer, loops, ours, peers
-from suites.replay.trajectories import Ingest, Trajectories
-from suites.replay.transitions import Adding, Prioritized, Uniform
+from suites.replay import peers, plain, suite
+from suites.replay.cases import Adding, Ingest, Prioritized, Scanned, Trajectories, Uniform
 
 UNIFORM, MANY = Uniform(1000, 64), Uniform(1000, 16, 4)
 PRIORITIZED = Prioritized(1000, 64)
 ADDING = Adding(640, 64)
 PAIRS = Trajectories(3, 256)
-ADDED = device.Scanned(7000, 256, envs=64)
-UPDATED = device.Scanned(7000, 256, prioritized=True)
+ADDED = Scanned(7000, 256, envs=64)
+UPDATED = Scanned(7000, 256, prioritized=True)
 
 OURS = [
-    *((contender, case) for contender in ours.UNIFORM for case in (UNIFORM, MANY)),
-    (ours.BATCH_BY_BATCH, MANY),
-    *((contender, PRIORITIZED) for contender in ours.PRIORITIZED),
-    (ours.EPISODIC, PAIRS),
-    (ours.ADDING, ADDING),
-    *((contender, Ingest(3, 256)) for contender in ours.INGEST),
-    (loops.UNIFORM, UNIFORM),
-    (loops.UNIFORM, MANY),
-    (loops.PRIORITIZED, Prioritized(100, 64)),
-    (loops.SEARCH, PAIRS),
+    *((contender, case) for contender in suite.OUR_UNIFORM for case in (UNIFORM, MANY)),
+    (suite.BATCH_BY_BATCH, MANY),
+    *((contender, PRIORITIZED) for contender in suite.OUR_PRIORITIZED),
+    (suite.OUR_EPISODIC, PAIRS),
+    (suite.OUR_ADDING, ADDING),
+    *((contender, Ingest(3, 256)) for contender in suite.OUR_INGEST),
+    (plain.UNIFORM_LOOP, UNIFORM),
+    (plain.UNIFORM_LOOP, MANY),
+    (plain.PRIORITIZED_LOOP, Prioritized(100, 64)),
+    (plain.SEARCH, PAIRS),
 ]
 PEERS = [
-    *((contender, case) for contender in peers.UNIFORM for case in (UNIFORM, MANY)),
-    *((contender, PRIORITIZED) for contender in peers.PRIORITIZED if contender.name != "TorchRL"),
-    *((contender, ADDING) for contender in peers.ADDING),
-    (flashbax_peer.UNIFORM, UNIFORM),
-    (flashbax_peer.PRIORITIZED, PRIORITIZED),
-    (flashbax_peer.ADDING, ADDING),
-    (flashbax_peer.SCANNED, UPDATED),
+    *((contender, case) for contender in peers.UNIFORM_PEERS for case in (UNIFORM, MANY)),
+    *(
+        (contender, PRIORITIZED)
+        for contender in peers.PRIORITIZED_PEERS
+        if contender.name != "TorchRL"
+    ),
+    *((contender, ADDING) for contender in peers.ADDING_PEERS),
+    (peers.FLASHBAX_UNIFORM, UNIFORM),
+    (peers.FLASHBAX_PRIORITIZED, PRIORITIZED),
+    (peers.FLASHBAX_ADDING, ADDING),
+    (peers.FLASHBAX_SCANNED, UPDATED),
 ]
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
 def _fewer_draws(monkeypatch):
-    monkeypatch.setattr("suites.replay.samplers.CHECKED_DRAWS", 8_000)
+    monkeypatch.setattr("suites.replay.cases.CHECKED_DRAWS", 8_000)
 
 
 def entered(pairs):
@@ -69,21 +74,21 @@ def test_every_installed_peer_is_right(contender, case):
 def test_torchrl_without_its_compiled_part_says_so(monkeypatch):
     prioritized = pytest.importorskip("torchrl.data.replay_buffers.samplers.prioritized")
     monkeypatch.setattr(prioritized, "SumSegmentTreeFp32", None)
-    (torchrl,) = [peer for peer in peers.PRIORITIZED if peer.name == "TorchRL"]
+    (torchrl,) = [peer for peer in peers.PRIORITIZED_PEERS if peer.name == "TorchRL"]
     row = enter(torchrl, "section", PRIORITIZED).row
     assert row.status == "unavailable"
     assert "compiled sum trees" in row.reason
 
 
 def test_the_proposed_table_crosses_into_the_next_segment():
-    row = enter(loops.TABLE, "section", PAIRS).row
+    row = enter(plain.TABLE, "section", PAIRS).row
     assert row.status == "disagrees"
     assert "cross" in row.reason
 
 
 def test_the_proposed_table_is_right_where_rows_have_one_segment(monkeypatch):
-    monkeypatch.setattr("suites.replay.trajectories.SEGMENT", 1001)
-    assert enter(loops.TABLE, "section", replace(PAIRS)).row.status == "ok"
+    monkeypatch.setattr("suites.replay.cases.SEGMENT", 1001)
+    assert enter(plain.TABLE, "section", replace(PAIRS)).row.status == "ok"
 
 
 def test_a_device_buffer_that_does_not_keep_what_was_added_is_found_out(monkeypatch):
@@ -95,5 +100,5 @@ def test_a_device_buffer_that_does_not_keep_what_was_added_is_found_out(monkeypa
         return add(self, state, rows, valid)._replace(head=state.head)
 
     monkeypatch.setattr(RingBuffer, "add", stuck)
-    row = enter(device.OURS, "section", ADDED).row
+    row = enter(suite.OUR_SCANNED, "section", ADDED).row
     assert row.status == "disagrees"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loopless.reference import episodic as reference
-from suites.replay.trajectories import DISCOUNT, SEGMENT, STEPS, Ingest, Trajectories
+from suites.replay.cases import DISCOUNT, SEGMENT, STEPS, Ingest, Trajectories
 
 CASE = Trajectories(3, 256)
 HORIZONS = np.array(reference.horizons(CASE.terminals[0], "double"))

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from loopless.bench.contest import Call, Contender
-from suites.replay.samplers import Sampler, sampler
-from suites.replay.transitions import (
+from suites.replay.cases import (
     ALPHA,
     BETA,
     Adding,
     Prioritized,
+    Sampler,
     Uniform,
     numbered,
+    sampler,
     short,
     transitions,
 )

@@ -58,7 +58,7 @@ def test_every_bound_is_said(name):
     [("", 1e-4), ("learning_rate = 0.02", 2e-3), ("learning_rate_end = 0.5", 0.5)],
 )
 def test_the_last_learning_rate_is_a_tenth_of_the_first_unless_it_is_given(text, expected):
-    assert configs.from_toml(ALLO, text).last_learning_rate == pytest.approx(expected)
+    assert configs.from_toml(ALLO, text).learning_rate_end == pytest.approx(expected)
 
 
 def test_a_config_comes_back_from_its_file():

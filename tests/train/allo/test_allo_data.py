@@ -126,6 +126,7 @@ def drawn(config, source, count=40_000):
     return np.bincount(states, minlength=len(source.table)), np.asarray(later)
 
 
+@pytest.mark.slow
 def test_states_are_drawn_as_often_as_they_were_visited_or_alike_or_by_weights(tmp_path):
     given = np.arange(1.0, 13.0)
     np.save(tmp_path / "w.npy", given)

@@ -29,6 +29,7 @@ def test_waves_know_their_own(trajectories):
     assert near[0] < 1e-6
 
 
+@pytest.mark.slow
 def test_features_of_own_trajectories_are_learned_and_drawn(trajectories, tmp_path):
     out = tmp_path / "picture.png"
     near = trajectories.main(

@@ -17,7 +17,7 @@ from loopless.runs.pictures import snapshots
 from loopless.runs.progress.clock import Clock
 from loopless.train.allo.algorithm import Algorithm
 
-pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_renderer")]
 
 KINDS = {
     "plain": {},

@@ -42,6 +42,7 @@ def test_shaping_adds_up_to_the_potential_of_the_start(shaping):
     assert total == pytest.approx(-potential[start])
 
 
+@pytest.mark.slow
 def test_both_agents_learn_one_task_and_are_drawn(shaping, tmp_path, monkeypatch):
     told = []
 

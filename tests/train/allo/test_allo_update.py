@@ -16,6 +16,8 @@ from loopless.train.allo import algorithm as allo
 from loopless.train.allo.algorithm import Algorithm
 from loopless.train.allo.data import Batch, Sampler
 
+pytestmark = pytest.mark.slow
+
 STEPS = 200
 KINDS = {
     "half": {"steps": STEPS, "learning_rate_end": 0.0},

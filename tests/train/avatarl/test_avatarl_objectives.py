@@ -15,6 +15,8 @@ from loopless.train.avatarl.algorithm import objective_of
 from loopless.train.avatarl.config import AvataRL
 from loopless.train.lm.algorithm import network
 
+pytestmark = pytest.mark.slow
+
 CONFIG = AvataRL(
     layers=1, heads=1, width=4, block=5, top_k=2, reality_weight=0.6, critic_weight=0.5,
     label_smoothing=0.2, reward_scale=7.0, reward_clamp=1.2, entropy_coefficient=0.1,

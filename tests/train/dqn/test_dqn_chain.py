@@ -13,6 +13,8 @@ from chain_runs import (
 )
 from dqn_cases import quick_programs
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 0.02
 EVEN = np.full((5, 2), 0.5)
 VARIANTS = {

@@ -12,6 +12,8 @@ from loopless.kernels.q_learning import q_loss
 from loopless.train.dqn.algorithm import DQNAlgorithm
 from loopless.train.dqn.compiled import CompiledDQN
 
+pytestmark = pytest.mark.slow
+
 
 def done_for_terminated(monkeypatch):
     right = DQNAlgorithm.targets

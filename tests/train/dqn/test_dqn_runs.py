@@ -9,7 +9,7 @@ from run_results import TINY, checkpoint_files, events, resume, rows, train, tra
 
 from loopless.runs.checkpoint import Checkpoints
 
-pytestmark = pytest.mark.usefixtures("remembered_programs", "no_renderer")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered_programs", "no_renderer")]
 
 KINDS = {
     "uniform": {},

@@ -22,6 +22,8 @@ from dqn_cases import (
 
 from loopless.train.dqn.algorithm import DQNReport
 
+pytestmark = pytest.mark.slow
+
 # How updates are scanned over depends on these alone; the others only change what an update is.
 EVERY_COUNT = ("replace", "exact", "block", "mega batch", "all at once")
 COUNTS = [

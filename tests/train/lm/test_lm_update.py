@@ -20,6 +20,8 @@ from loopless.train.lm.algorithm import (
 )
 from loopless.train.lm.config import LM
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY = 11
 # The bias of the keys has a gradient of rounding errors only; a large epsilon keeps them small.
 CONFIG = LM(

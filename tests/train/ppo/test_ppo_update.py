@@ -25,6 +25,8 @@ from loopless.train.engine.rollouts import shuffles
 from loopless.train.ppo import algorithm as ppo
 from loopless.train.ppo.algorithm import PPOAlgorithm
 
+pytestmark = pytest.mark.slow
+
 KINDS = {
     "choices": {},
     "choices, fillers": {"fillers": True},

@@ -17,6 +17,8 @@ from loopless.train.ppo.algorithm import PPOAlgorithm, build
 from loopless.train.ppo.compiled import CompiledPPO
 from loopless.train.ppo.config import PPO
 
+pytestmark = pytest.mark.slow
+
 GAMMA = 0.9
 FOREVER = Chain(forever=True, max_steps=7)
 TABLE = PPO(

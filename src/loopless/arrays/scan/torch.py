@@ -18,7 +18,7 @@ import importlib.util
 import torch
 from torch import Tensor
 
-from loopless.arrays.dispatch import is_traced
+from loopless.arrays.dispatch import is_traced, numpy_views
 from loopless.arrays.library import NUMBER, library_of
 from loopless.arrays.scan import numpy as numpy_scan
 
@@ -189,14 +189,31 @@ def estimate(recipe, compose, dtype, axis, floats, flags, numbers, valid):
 
     When the backward pass is itself to be differentiated, it goes by `compose` (of `arrays.scan`).
     """
-    call = recipe, compose, dtype, axis, len(floats)
+    call = recipe, compose, dtype, axis, len(floats), None
     return _Fused.apply(call, *floats, *flags, valid, *numbers)
+
+
+def estimate_plain(recipe, compose, floats, flags, numbers):
+    """Return what `estimate` does for plain [T, B] tensors of one dtype; None for any others.
+
+    As in `numpy.estimate_plain`, all that matters is asked at once, so that a small rollout does
+    not spend its time in checks.
+    """
+    views = numpy_views(torch, (*floats, *flags))
+    if views is None:
+        return None
+    count = len(floats)
+    outs = numpy_scan.estimate_plain(recipe, views[:count], views[count:], numbers)
+    if outs is None:
+        return None
+    call = recipe, compose, floats[0].dtype, 0, count, outs
+    return _Fused.apply(call, *floats, *flags, None, *numbers)
 
 
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx, call, *fields):
-        recipe, compose, dtype, axis, count = call
+        recipe, compose, dtype, axis, count, outs = call
         floats, rest = fields[:count], fields[count:]
         ctx.call = recipe.adjoint, compose, axis
         ctx.dtypes = [x.dtype for x in floats]
@@ -204,6 +221,8 @@ class _Fused(torch.autograd.Function):
         ctx.places = [k for k, x in enumerate(rest) if isinstance(x, torch.Tensor)]
         ctx.others = [None if isinstance(x, torch.Tensor) else x for x in rest]
         ctx.save_for_backward(*[rest[k] for k in ctx.places])
+        if outs is not None:  # computed already
+            return tuple([torch.from_numpy(out) for out in outs])
         return _run(recipe, dtype, axis, floats, *_groups(rest))
 
     @staticmethod

@@ -1,9 +1,9 @@
 """Numba kernels inside compiled JAX programs on the CPU: XLA calls them itself, without Python.
 
-XLA hands a C function one pointer, to a frame of 64-bit words that jaxlib's own header describes
-(`xla/ffi/api/c_api.h`, version 0). Operands and results are memory with a shape; a list of integers
-tells the rest. Leading axes are further rows, so that `vmap` is a larger call. Imports JAX and
-Numba; imported on the first call only. Tests: `tests/arrays/test_jax_native.py`.
+XLA hands a C function one pointer, to a call frame of 64-bit words that jaxlib's own header
+describes (`xla/ffi/api/c_api.h`, version 0). Operands and results are memory with a shape; a list
+of integers holds the call's other arguments. Leading axes are further rows, so that `vmap` makes a
+larger call. Imported on the first call only. README.md in this folder says more.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -22,7 +22,7 @@ from numba.extending import register_jitable as jitable
 from loopless.compiled.jit import c_function
 
 SIGNATURE = types.int64(types.CPointer(types.int64))  # of a handler: 0 is success
-VERSION = 0, 1  # of the interface, the oldest that tells what is read here
+VERSION = 0, 1  # of the interface: the oldest that has all that is read here
 
 # Words of a frame, of a list of buffers in it, of a buffer, and of a list of integers.
 _EXTENSION, ARGUMENTS, RESULTS, _ATTRIBUTES = 1, 9, 14, 20
@@ -30,7 +30,7 @@ _DATA, _RANK, _SHAPE = 3, 4, 5
 _INTEGERS = 2
 _KIND, _METADATA = 1, 3  # of an extension
 _ASKS = 1  # its kind when XLA asks for the version
-_NUMBERS = 3  # word of what it wants filled
+_NUMBERS = 3  # the word of the answer
 
 
 @intrinsic
@@ -43,13 +43,13 @@ def _pointer(typing, address):
 
 @jitable
 def words(address, count):
-    """That many 64-bit words of memory."""
+    """Return that many 64-bit words of memory."""
     return carray(_pointer(address), (count,), np.int64)
 
 
 @jitable
 def is_question(frame):
-    """Whether XLA only asks for the version of the interface, which it is then told."""
+    """Return whether XLA only asks for the version of the interface, after writing the answer."""
     address = carray(frame, (2,))[_EXTENSION]
     if address == 0:
         return False
@@ -69,7 +69,7 @@ def _buffer(frame, group, number):
 
 @jitable
 def _rows(buffer, axes):
-    """A buffer as [rows, ...] with its last axes."""
+    """Return a buffer's rows, the shape of its last axes, and its memory."""
     rank = buffer[_RANK]
     shape = words(buffer[_SHAPE], rank)
     rows = 1
@@ -80,45 +80,45 @@ def _rows(buffer, axes):
 
 @jitable
 def vector(frame, group, number, dtype):
-    """A buffer [...] as [rows]."""
+    """Return a buffer [...] as [rows]."""
     rows, _, data = _rows(_buffer(frame, group, number), 0)
     return carray(data, (rows,), dtype)
 
 
 @jitable
 def matrix(frame, group, number, dtype):
-    """A buffer [..., n] as [rows, n]."""
+    """Return a buffer [..., n] as [rows, n]."""
     rows, shape, data = _rows(_buffer(frame, group, number), 1)
     return carray(data, (rows, shape[0]), dtype)
 
 
 @jitable
 def matrices(frame, group, number, dtype):
-    """A buffer [..., m, n] as [count, m, n]."""
+    """Return a buffer [..., m, n] as [count, m, n]."""
     count, shape, data = _rows(_buffer(frame, group, number), 2)
     return carray(data, (count, shape[0], shape[1]), dtype)
 
 
 @jitable
 def integers(frame, count):
-    """The integers that the call was told."""
+    """Return the integers of the call."""
     attribute = words(words(carray(frame, (21,))[_ATTRIBUTES], 1)[0], 3)
     return words(attribute[_INTEGERS], count)
 
 
 def register(name: str, handler: Callable) -> bool:
-    """Makes XLA know a handler, a function for Numba of one frame, by a name: if it can."""
+    """Compile a handler, a function of one frame, for XLA; return whether XLA accepts it."""
     compiled: Any = c_function(SIGNATURE)(handler)
     try:
-        jax.local_devices(backend="cpu")  # before there is one, handlers are not looked at
+        jax.local_devices(backend="cpu")  # only with a device does XLA check handlers
         jax.ffi.register_ffi_target(name, _capsule(compiled.address), platform="cpu")
     except RuntimeError:  # no CPU, or another version of the interface
         return False
-    _KEPT.append(compiled)
+    _ALIVE.append(compiled)
     return True
 
 
-_KEPT: list[Any] = []  # XLA does not keep what it calls alive
+_ALIVE: list[Any] = []  # XLA keeps no reference to a handler
 
 
 def _capsule(address: int) -> Any:

@@ -142,22 +142,22 @@ def evaluate(variant, confident, k, size, student, critic, gold, counted, number
 def _choose(lanes, student_top, critic_top, tokens, present, n):
     """Gold, the student's best and the critic's best; where each stands first, and how many."""
     k, gold = student_top.shape[0], tokens[0]
-    present[0] = True
-    n[:lanes] = 1
+    for i in range(lanes):
+        present[0, i], n[i] = True, 1
     for j in range(k):
-        mine, critics = student_top[j], critic_top[j]
-        tokens[1 + j, :lanes] = mine[:lanes]
-        tokens[1 + k + j, :lanes] = critics[:lanes]
-        here, critic_here = present[1 + j], present[1 + k + j]
+        best, critic_best = tokens[1 + j], tokens[1 + k + j]
         for i in range(lanes):
-            here[i] = mine[i] != gold[i]
-            critic_here[i] = critics[i] != gold[i]
+            best[i], critic_best[i] = student_top[j, i], critic_top[j, i]
+        is_new, critic_is_new = present[1 + j], present[1 + k + j]
+        for i in range(lanes):
+            is_new[i] = best[i] != gold[i]
+            critic_is_new[i] = critic_best[i] != gold[i]
         for other in range(k):
-            theirs = student_top[other]
+            student_best = student_top[other]
             for i in range(lanes):
-                critic_here[i] &= critics[i] != theirs[i]
+                critic_is_new[i] &= critic_best[i] != student_best[i]
         for i in range(lanes):
-            n[i] += here[i] + critic_here[i]
+            n[i] += is_new[i] + critic_is_new[i]
 
 
 @jit()
@@ -179,8 +179,9 @@ def _constants(like):
 @jit()
 def _sum(x, lanes, out):
     """Σ over the actions."""
-    out[:lanes] = 0
-    for j in range(x.shape[0]):
+    for i in range(lanes):
+        out[i] = x[0, i]
+    for j in range(1, x.shape[0]):
         row = x[j]
         for i in range(lanes):
             out[i] += row[i]
@@ -189,8 +190,9 @@ def _sum(x, lanes, out):
 @jit()
 def _largest(x, lanes, out):
     """The largest over the actions."""
-    out[:lanes] = -np.inf
-    for j in range(x.shape[0]):
+    for i in range(lanes):
+        out[i] = x[0, i]
+    for j in range(1, x.shape[0]):
         row = x[j]
         for i in range(lanes):
             out[i] = row[i] if row[i] > out[i] else out[i]
@@ -257,7 +259,8 @@ def _rewards(variant, confident, lanes, log_mentor, present, told, state, reward
     if variant == FIXED:
         _largest(scratch, lanes, top)
     else:
-        top[:lanes] = 0
+        for i in range(lanes):
+            top[i] = 0
     _exponentials(scratch, lanes, top, rewards)
     _sum(rewards, lanes, total)
     if variant == FIXED:
@@ -298,7 +301,7 @@ def _evaluate(variant, lanes, rate, log_pi, present, rewards, told, known, state
         for j in range(width):
             logs, push = log_pi[j], pushed[j]
             for i in range(lanes):
-                logs[i], part = floored(exp, log, logs[i], constants)
+                _, logs[i], part = floored(exp, log, logs[i], constants)
                 push[i] *= part
     for j in range(width):
         reward, logs, out = rewards[j], log_pi[j], scratch[j]
@@ -367,11 +370,11 @@ def _floor(row, peak, log_total, policy, steep):
         x, p, h = row[first : first + PART], policy[first : first + PART], steep[first:]
         sum_of_part, mean_of_part = zero, zero
         for j in range(x.size):
-            log_pi = x[j] - peak - log_total
-            logarithm, part = floored(exp, log, log_pi, constants)
-            p[j], h[j] = exp(log_pi), logarithm + part
-            sum_of_part += p[j] * logarithm
-            mean_of_part += p[j] * h[j]
+            pi, logarithm, part = floored(exp, log, x[j] - peak - log_total, constants)
+            slope = logarithm + part
+            p[j], h[j] = pi, slope
+            sum_of_part += pi * logarithm
+            mean_of_part += pi * slope
         moment += sum_of_part
         mean += mean_of_part
     return moment, mean

@@ -107,10 +107,10 @@ def clamp_factor(where, largest, clamp, constants):
 
 
 def floored(exp, log, log_pi, constants):
-    """log(π + floor), and π/(π + floor), which is what the floor leaves of the derivative."""
+    """π, log(π + floor), and π/(π + floor), which is what the floor leaves of the derivative."""
     pi = exp(log_pi)
     raised = pi + constants.floor
-    return log(raised), pi / raised
+    return pi, log(raised), pi / raised
 
 
 def gain(where, reward, log_pi):
@@ -169,8 +169,8 @@ def rewards(library: Library, variant: str, log_mentor, present, is_gold, number
         moment = gain(where, m, log_m).sum(0)
         critic_weight = confidence(where, log, n, m.sum(0), moment, constants)
         reality_weight = 1 - critic_weight
-    logs = log_reality(where, log, variant == "original", n, smoothing, constants)
-    terms = [times(where, reality_weight, x) for x in logs]
+    of_gold, of_others = log_reality(where, log, variant == "original", n, smoothing, constants)
+    terms = times(where, reality_weight, of_gold), times(where, reality_weight, of_others)
     log_u = log_product(where, is_gold, present, *terms, critic_weight, log_mentor, constants)
     if variant == "fixed":
         u = exp(log_u - _finite(xp, xp.amax(log_u, 0)))
@@ -195,7 +195,7 @@ def evaluate(
     bonus = beta if variant in ("fixed", "original") else 0.0
     logs, pushed = log_pi, rewards
     if variant == "original":
-        logs, factor = floored(exp, log, log_pi, constants)
+        _, logs, factor = floored(exp, log, log_pi, constants)
         pushed = rewards * factor
     kl = divergence(where, log, rewards, where(total > 0, total, 1), logs).sum(0)
     # The derivative, (π_j W − R_j)/(n τ) + β π_j (h_j − Σ π h), by its two numbers a position.

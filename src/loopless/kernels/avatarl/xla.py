@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from numba.extending import register_jitable
 
-from loopless.arrays.xla_cpu import frame
+from loopless.arrays.xla_cpu import frame, is_on
 from loopless.kernels.avatarl.compiled import evaluate
 from loopless.kernels.avatarl.recipe import STATS, VARIANTS, Numbers
 
@@ -31,8 +31,8 @@ def loss(variant: str, k: int, by_arrays: Callable, student, critic, *fields) ->
     """
     fields = student, critic, *fields
     # Beside an accelerator nothing is compiled for the CPU.
-    is_ours = jax.default_backend() == "cpu" and student.dtype == critic.dtype
-    if not (is_ours and _is_available(_name(student))):
+    is_cpu = is_on("avatarl") and jax.default_backend() == "cpu"
+    if not (is_cpu and student.dtype == critic.dtype and _is_available(_name(student))):
         return by_arrays(*fields)
     return lax.platform_dependent(*fields, cpu=partial(_loss, variant, k), default=by_arrays)
 

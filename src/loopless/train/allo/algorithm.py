@@ -24,7 +24,7 @@ from loopless.kernels.laplacian.duals import (
 )
 from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
 from loopless.nets.encoder import Encoder
-from loopless.nets.layers import as_vector, rebuilder
+from loopless.nets.mlp import as_vector, rebuilder
 from loopless.train.allo.config import ALLO
 from loopless.train.allo.data import Batch, Data, Sampler
 from loopless.train.engine import health, schedules
@@ -76,8 +76,8 @@ class Algorithm:
         zero = jnp.zeros((), jnp.int32)
         return Learner(
             weights, self.optimizer.init(weights), jax.tree.map(jnp.asarray, multipliers),
-            jnp.zeros((d, d), self.dtype), jnp.zeros(d, self.dtype),
-            zero, zero, jnp.zeros((), bool),
+            jnp.zeros((d, d), self.dtype), jnp.zeros(d, self.dtype), zero, zero,
+            jnp.zeros((), bool),
         )  # fmt: skip
 
     # --- one update ----------------------------------------------------------------------------
@@ -147,9 +147,8 @@ class Algorithm:
 
     def learning_rate(self, step: jax.Array) -> jax.Array:
         """Return Adam's step size, a line over the run."""
-        config = self.config
-        share = schedules.progress(step.astype(self.dtype), config.steps)
-        return schedules.line(config.learning_rate, config.last_learning_rate, share)
+        share = schedules.progress(step.astype(self.dtype), self.config.steps)
+        return schedules.line(self.config.learning_rate, self.config.learning_rate_end, share)
 
     def _errors(self, parts: Any, all_features, law) -> jax.Array:
         """Return the constraints' errors: exact if all states are encoded, else the batch's."""
@@ -206,10 +205,7 @@ class Algorithm:
         return eigenvalues(duals, barrier, learner.errors, scale=self.config.scale)
 
     def shuffle_outputs(self, learner: Learner, key: jax.Array) -> Learner:
-        """Return the learner with its outputs, and their moments, in another order.
-
-        The multipliers stay as they are.
-        """
+        """Return the learner with its outputs and their moments in another order."""
         order = jax.random.permutation(
             jax.random.fold_in(key, SHUFFLE_KEY), self.config.components, independent=False
         )

@@ -3,11 +3,14 @@
 `algorithm.py` uses them. This file needs no JAX, so that `--help` and a mistyped flag are quick.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from loopless.train.engine.options import RunOptions, range_problems
+
+A_TENTH = math.nan  # stands for a tenth of learning_rate until a config is made
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class ALLO(RunOptions):
     """Pairs per gradient step, and states in each further batch."""
     learning_rate: float = 1e-3
     """Adam's step size at the start."""
-    learning_rate_end: float | None = None
+    learning_rate_end: float = A_TENTH
     """Adam's step size at the end of the run, reached in a line; a tenth of learning_rate if left
     out."""
     dual_start: float = 0.0
@@ -120,16 +123,14 @@ class ALLO(RunOptions):
 
     eval_every: ClassVar[int] = 0  # there are no evaluations apart: every row of metrics is one
 
+    def __post_init__(self) -> None:
+        if math.isnan(self.learning_rate_end):
+            object.__setattr__(self, "learning_rate_end", 0.1 * self.learning_rate)
+
     @property
     def agents(self) -> int:
         """The number of encoders that are trained side by side."""
         return self.seeds * len(self.barrier)
-
-    @property
-    def last_learning_rate(self) -> float:
-        """The learning rate at the end of the run."""
-        end = self.learning_rate_end
-        return 0.1 * self.learning_rate if end is None else end
 
     @property
     def constrains_apart(self) -> bool:

@@ -16,7 +16,7 @@ from jax import lax
 from loopless.envs import autoreset, make_compiled
 from loopless.train.dqn.algorithm import DQNAlgorithm, DQNLearner, DQNReport, build
 from loopless.train.dqn.config import DQN
-from loopless.train.engine.episodes import Episodes, play_once
+from loopless.train.engine.episodes import EpisodeSummary, play_once
 from loopless.train.engine.run import CompiledRun
 from loopless.train.engine.schedules import Chunks
 
@@ -108,7 +108,7 @@ class CompiledDQN:
 
     def chunk(
         self, state: DQNState, key: jax.Array, first: jax.Array, *, events: int, learning: bool
-    ) -> tuple[DQNState, tuple[Episodes, DQNReport | None]]:
+    ) -> tuple[DQNState, tuple[EpisodeSummary, DQNReport | None]]:
         """Run `events` events from number `first` on; `key` is the run's."""
         numbers = first + jnp.arange(events, dtype=jnp.int32)
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
@@ -167,7 +167,7 @@ class CompiledDQN:
         (running, obs, action), (transitions, ended) = lax.scan(step, start, xs)
         transitions = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
         state = state._replace(running=running, obs=obs, action=action)
-        return state, transitions, Episodes.summarize(*ended)
+        return state, transitions, EpisodeSummary.summarize(*ended)
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> ActionNoise:
         """Draw all that is random about actions [*shape]."""

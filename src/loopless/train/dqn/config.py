@@ -19,85 +19,86 @@ class DQN(options.AgentOptions, options.RunOptions):
     """
 
     overlap_events: int = 8
-    """With overlap: events in a call. They are the same events, one after the other; only the
-    weights that act are older."""
+    """With overlap: number of events in one call. The same events happen one after the other; only
+    the weights that act are older."""
 
     hidden: tuple[int, ...] = (120, 84)
     """Widths of the hidden layers (after the convolutions, if there are any)."""
     activation: Literal["relu", "tanh", "selu"] = "relu"
-    """What follows each hidden layer."""
+    """Activation function after each hidden layer."""
     duelling: bool = False
-    """Q = V + A − mean A."""
+    """Dueling network: Q = V + A − mean A."""
 
     target: Literal["replace", "polyak", "off"] = "replace"
-    """The target network: copied now and then, followed slowly, or none (targets by the online
-    network)."""
+    """How the target network follows the online network. replace: copied from time to time. polyak:
+    a moving average. off: there is none, and the online network gives the targets."""
     target_every: int = 500
     """Environment steps between two copies, or between two steps of polyak averaging."""
     tau: float = 0.005
-    """Polyak: how much of the online network a step takes over."""
+    """Share of the online network that a step of polyak averaging takes over."""
     double: bool = False
-    """The online network chooses the action that the target network values."""
+    """Double DQN: the online network chooses the action that the target network evaluates."""
     sarsa: bool = False
-    """Targets by the action that was taken next, not by the best one."""
+    """Targets use the action that was taken next, not the best one."""
     n_step: int = 1
-    """Rewards summed before the bootstrap."""
+    """Number of rewards that are summed before the bootstrap."""
 
     buffer_size: int = 10_000
-    """Transitions that the replay buffer holds."""
+    """Number of transitions that the replay buffer holds."""
     batch_size: int = 128
-    """Transitions of a gradient step."""
+    """Number of transitions in a batch."""
     learning_starts: int = 10_000
     """Environment steps before the first event."""
     train_every: int = 10
-    """Environment steps between two events; a multiple of envs."""
+    """Environment steps between two events; must be a multiple of envs."""
     updates: int = 1
-    """Batches drawn in an event."""
+    """Number of batches drawn in an event."""
     repeats: int = 1
-    """Gradient steps on each of them."""
+    """Number of gradient steps on each batch."""
     accumulate: int = 1
-    """Batches whose gradients are averaged before a gradient step."""
+    """Number of batches whose gradients are averaged for one gradient step."""
     mega_batch: bool = False
-    """One gradient step on all of an event's batches together, in place of one on each. A
+    """Make one gradient step on all batches of an event together, instead of one on each. A
     different algorithm: fewer, larger steps."""
     newest: int = 0
-    """Combined experience replay: so many of each batch are the newest transitions."""
+    """Combined experience replay: how many transitions of each batch are the newest ones."""
     prioritized: Literal["off", "exact", "block"] = "off"
-    """exact: draw, step, write priorities, draw the next. block: draw all batches of an event
-    first, with priorities that are then a little old, and write at its end."""
+    """Prioritized replay. exact: priorities are written after each batch, before the next one is
+    drawn. block: all batches of an event are drawn first, with slightly old priorities, and
+    priorities are written at the end of the event."""
     alpha: float = 0.6
-    """Exponent of priorities."""
+    """Exponent of the priorities."""
     beta: float = 0.4
-    """Exponent of importance weights at the start; it rises to 1 in a line over the run."""
+    """Exponent of the importance weights at the start; it rises linearly to 1 over the run."""
     priority_epsilon: float = 1e-6
-    """Added to |TD error| to make a priority."""
+    """Added to |TD error| to get a priority."""
 
     exploration: Literal["epsilon", "boltzmann"] = "epsilon"
-    """epsilon: the best action, or with some probability any. boltzmann: P ∝ exp(Q / temperature).
-    """
+    """epsilon: a random action with probability epsilon, otherwise the best one. boltzmann: P(a)
+    proportional to exp(Q / temperature)."""
     explore_start: float = 1.0
     """Epsilon or temperature at the start."""
     explore_end: float = 0.05
     """Epsilon or temperature after `explore_steps`."""
     explore_steps: int = 250_000
-    """Environment steps over which it falls, in a line."""
+    """Environment steps over which epsilon or the temperature changes, linearly."""
 
     loss: Literal["mse", "huber"] = "mse"
-    """Loss of a TD error."""
+    """Loss function of the TD errors."""
     huber_delta: float = 1.0
-    """Where the Huber loss turns linear."""
+    """TD error at which the Huber loss becomes linear."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    """How gradients become steps."""
+    """Optimizer."""
     learning_rate: float = 2.5e-4
-    """Step size at the start."""
+    """Learning rate at the start."""
     learning_rate_end: float | None = None
-    """Step size at the end of the run, reached in a line; constant if left out."""
+    """Learning rate at the end of the run, reached linearly; constant if left out."""
     weight_decay: float = 1e-4
-    """AdamW's."""
+    """Weight decay of AdamW."""
     max_gradient_norm: float | None = None
-    """Longer gradients are shortened to this norm."""
+    """Gradients with a larger norm are scaled down to it; none are if left out."""
     update: Literal["fused", "loop"] = "fused"
-    """fused: an event's updates are one compiled call. loop: the same updates one by one, for
+    """fused: all updates of an event are one compiled call. loop: the same updates one by one, for
     comparison and debugging."""
 
     @property

@@ -15,7 +15,7 @@ EVALUATION = 1_000_003  # added to a seed, so that evaluations have other episod
 LONGEST_EVALUATION = 10_000  # steps of an episode, where the environment sets no limit
 
 
-class Episodes(NamedTuple):
+class EpisodeSummary(NamedTuple):
     """A summary of the episodes that ended during some steps of a compiled run."""
 
     ended: jax.Array  # how many episodes
@@ -25,7 +25,9 @@ class Episodes(NamedTuple):
     most: jax.Array
 
     @classmethod
-    def summarize(cls, ended: jax.Array, returns: jax.Array, lengths: jax.Array) -> "Episodes":
+    def summarize(
+        cls, ended: jax.Array, returns: jax.Array, lengths: jax.Array
+    ) -> "EpisodeSummary":
         """Summarize the episodes that ended with a step, where `ended` [...] is true."""
         infinity = jnp.asarray(jnp.inf, returns.dtype)
         return cls(
@@ -37,21 +39,21 @@ class Episodes(NamedTuple):
         )
 
     @classmethod
-    def empty(cls) -> "Episodes":
+    def empty(cls) -> "EpisodeSummary":
         """Return the summary of no episode."""
         zero, infinity = jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, jnp.float32)
         return cls(zero, jnp.zeros((), jnp.float32), zero, infinity, -infinity)
 
-    def reduce(self) -> "Episodes":
+    def reduce(self) -> "EpisodeSummary":
         """Reduce stacked summaries [n] to one."""
-        return Episodes(
+        return EpisodeSummary(
             self.ended.sum(), self.total_return.sum(), self.total_length.sum(),
             self.least.min(), self.most.max(),
         )  # fmt: skip
 
-    def merge(self, other: "Episodes") -> "Episodes":
+    def merge(self, other: "EpisodeSummary") -> "EpisodeSummary":
         """Return the summary of both."""
-        return Episodes(
+        return EpisodeSummary(
             self.ended + other.ended, self.total_return + other.total_return,
             self.total_length + other.total_length,
             jnp.minimum(self.least, other.least), jnp.maximum(self.most, other.most),

@@ -102,9 +102,10 @@ def _in_one_pass(trees: tuple) -> bool:
         return False
     if threads() > 1 or jax.default_backend() != "cpu":
         return False
+    from loopless.arrays.xla_cpu import is_on
     from loopless.arrays.xla_cpu.adam import is_here
 
-    return is_here()
+    return is_on("adam") and is_here()
 
 
 def clip_by_norm(gradient: Any, norm: Any, max_norm: float | None) -> Any:

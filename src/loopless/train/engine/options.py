@@ -12,28 +12,28 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What every run can be told. Each trainer says what its steps are."""
+    """The settings of every run. Each trainer says what its steps are."""
 
     steps: int = 100_000
-    """Steps in all."""
+    """Number of steps of the whole run."""
     seed: int = 0
-    """The seed of everything random."""
+    """Seed of all random numbers."""
     run: str | None = None
-    """Name of the run's folder under `runs`; the next free one if left out."""
+    """Name of the run's folder under `runs`; the next free name if left out."""
     runs: Path = Path("runs")
-    """Folder of all runs."""
+    """Folder in which the folders of all runs are."""
     log_every: int = 1_000
     """Steps between two rows of metrics."""
     plot_every: int = 10_000
-    """Steps between two drawings of the plots; 0: only at the end."""
+    """Steps between two drawings of the plots; 0 draws them only at the end."""
     checkpoint_every: int = 10_000
     """Steps between two checkpoints."""
     on_nan: Literal["stop", "skip"] = "stop"
-    """At an update that is not finite: stop the run, or leave that update out."""
+    """What to do about an update that is not finite: stop the run, or skip that update."""
     profile: bool = False
-    """Print where the time went, and write a JAX trace into the run's folder."""
+    """Print where the time was spent, and write a JAX trace into the run's folder."""
     tensorboard: bool = False
-    """Write TensorBoard files, too."""
+    """Also write TensorBoard files."""
 
     def problems(self) -> list[str]:
         """Return what is wrong with the shared settings, one sentence for each."""
@@ -58,39 +58,40 @@ LEAST = {"steps": 1, "seed": 0, "log_every": 1, "plot_every": 0, "checkpoint_eve
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """What runs of agents in environments can be told. Steps are environment steps."""
+    """The settings of runs whose agents act in environments. Steps are environment steps."""
 
     env: str = "CartPole-v1"
     """Gymnasium id of the environment."""
     mode: Literal["auto", "compiled", "hosted"] = "auto"
     """compiled: environment and learner are one program. hosted: any Gymnasium environment.
-    auto: compiled where there is a compiled environment of that id, and neither overlap nor a
-    vectorization is asked for."""
+    auto: compiled if there is a compiled environment of that id, and neither overlap nor
+    vectorization is set."""
     steps: int = 500_000
-    """Environment steps in all, over all envs."""
+    """Number of environment steps of the whole run, over all envs."""
     seeds: int = 1
-    """Train so many agents in one program, with seeds from `seed` on (compiled mode)."""
+    """Number of agents trained in one program, with the seeds `seed`, `seed` + 1, … (compiled
+    mode)."""
     envs: int = 1
-    """Environments side by side."""
+    """Number of environments that are stepped together."""
     vectorization: Literal["auto", "sync", "async", "native", "envpool"] = "auto"
-    """How hosted environments run side by side."""
+    """How hosted environments are stepped together."""
     overlap: bool = False
-    """Hosted: act while the learner works, with weights that are one call old. A slightly
+    """Hosted mode: act while the learner works, with weights that are one call old. A slightly
     different algorithm, and faster on two cores."""
     net: Literal["auto", "mlp", "conv"] = "auto"
-    """auto: convolutions for images of bytes, else an MLP."""
+    """Kind of network. auto: convolutions for images of bytes, otherwise an MLP."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers (after the convolutions, if there are any)."""
     gamma: float = 0.99
-    """Discount."""
+    """Discount factor."""
     eval_every: int = 25_000
-    """Environment steps between evaluations without exploration; 0: none."""
+    """Environment steps between two evaluations without exploration; 0 turns them off."""
     eval_episodes: int = 10
-    """Episodes of an evaluation."""
+    """Number of episodes of an evaluation."""
     log_every: int = 5_000
     """Environment steps between two rows of metrics."""
     plot_every: int = 50_000
-    """Environment steps between two drawings of the plots; 0: only at the end."""
+    """Environment steps between two drawings of the plots; 0 draws them only at the end."""
     checkpoint_every: int = 100_000
     """Environment steps between two checkpoints."""
 

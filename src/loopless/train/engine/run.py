@@ -103,11 +103,13 @@ class CompiledRun(Run):
         self.episodes = np.zeros((config.seeds,) if config.seeds > 1 else (), np.int64)
         keys = [jax.random.key(config.seed + i) for i in range(config.seeds)]
         self.key = keys[0] if config.seeds == 1 else jnp.stack(keys)
-        alone = config.seeds == 1
-        several = (lambda function, axes: function) if alone else map_agents
-        self.state = jax.jit(several(program.init, (0,)))(self.key)
-        self._evaluate = jax.jit(several(program.evaluate, (0, 0)))
-        self.compiled = program.compile(several if alone else advance_agents)
+        if config.seeds == 1:
+            map_, advance = _for_one_agent, _for_one_agent
+        else:
+            map_, advance = map_agents, advance_agents
+        self.state = jax.jit(map_(program.init, (0,)))(self.key)
+        self._evaluate = jax.jit(map_(program.evaluate, (0, 0)))
+        self.compiled = program.compile(advance)
 
     @property
     def learner(self) -> Any:
@@ -150,6 +152,10 @@ class CompiledRun(Run):
         self.state = tree["carry"]._replace(learner=learner)
         self.event, self.episodes = int(tree["event"]), tree["episodes"]
         return ""
+
+
+def _for_one_agent(function: Callable, axes: Axes) -> Callable:
+    return function
 
 
 class HostedAgent(Protocol):

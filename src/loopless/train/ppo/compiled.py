@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from loopless.envs import autoreset, make_compiled
-from loopless.train.engine.episodes import Episodes, play_once
+from loopless.train.engine.episodes import EpisodeSummary, play_once
 from loopless.train.engine.rollouts import Rollout
 from loopless.train.engine.run import CompiledRun
 from loopless.train.engine.schedules import Chunks
@@ -90,7 +90,7 @@ class CompiledPPO:
 
     def chunk(
         self, state: PPOState, key: jax.Array, first: jax.Array, rollouts: jax.Array
-    ) -> tuple[PPOState, tuple[Episodes, PPOReport]]:
+    ) -> tuple[PPOState, tuple[EpisodeSummary, PPOReport]]:
         """Make so many rollouts from number `first` on, and learn; `key` is the run's.
 
         How many is an argument, so that the last chunk, a shorter one, is the same program.
@@ -102,7 +102,7 @@ class CompiledPPO:
             return state, episodes.merge(more), jax.tree.map(jnp.add, total, report)
 
         zero = jnp.zeros((), state.learner.weights.dtype)
-        start = state, Episodes.empty(), PPOReport._make([zero] * len(PPOReport._fields))
+        start = state, EpisodeSummary.empty(), PPOReport._make([zero] * len(PPOReport._fields))
         state, episodes, total = lax.fori_loop(0, rollouts, run_one, start)
         return state, (episodes, jax.tree.map(lambda x: x / rollouts, total))
 
@@ -147,7 +147,7 @@ class CompiledPPO:
             memory=state.memory,
         )
         state = PPOState(state.learner, running, obs, memory, starts)
-        return state, rollout, Episodes.summarize(*ended)
+        return state, rollout, EpisodeSummary.summarize(*ended)
 
     def evaluate(self, acting: Mapping[str, jax.Array], key: jax.Array) -> tuple:
         """Return the returns and lengths of one episode in each env, by the likeliest actions."""

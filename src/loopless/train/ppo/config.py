@@ -11,79 +11,81 @@ from loopless.train.engine import options
 
 @dataclass(frozen=True)
 class PPO(options.AgentOptions, options.RunOptions):
-    """Proximal policy optimisation, for choices and for numbers, with or without memory; and A2C.
+    """Proximal policy optimization for discrete and continuous actions, recurrent or not; and A2C.
 
     The defaults solve CartPole-v1. Every env makes `horizon` steps; then the policy is improved on
-    these rows, `epochs` times over, in `minibatches` shuffled parts; then the rows are forgotten.
+    this rollout in `epochs` passes of `minibatches` gradient steps each; then the rollout is
+    discarded.
     """
 
     steps: int = 300_000
-    """Environment steps in all, over all envs."""
+    """Number of environment steps of the whole run, over all envs."""
     envs: int = 4
-    """Environments side by side."""
+    """Number of environments that are stepped together."""
     horizon: int = 128
-    """Steps that each env makes between two improvements of the policy."""
+    """Number of steps that each env makes in a rollout."""
     overlap: bool = False
-    """Hosted: act while the learner works, with weights that are one rollout old. A slightly
+    """Hosted mode: act while the learner works, with weights that are one rollout old. A slightly
     different algorithm, and faster on two cores."""
 
     algorithm: Literal["ppo", "a2c"] = "ppo"
-    """a2c: one gradient step on all rows of a rollout, by the plain policy gradient; epochs,
+    """a2c: one gradient step on the whole rollout, by the plain policy gradient; epochs,
     minibatches, clip, value_clip and target_kl are then not used."""
     activation: Literal["tanh", "relu", "selu"] = "tanh"
-    """What follows each hidden layer."""
+    """Activation function after each hidden layer."""
     shared: bool = False
-    """One body for policy and value, in place of one each. Convolutions and cores are always
-    shared."""
+    """Policy and value share their hidden layers. Convolutions and cores are always shared."""
     core: Literal["none", "gru", "lstm"] = "none"
-    """Memory of the policy, behind the hidden layers. It is empty at every episode's start."""
+    """Recurrent core of the policy, after the hidden layers. Its memory is emptied at the start of
+    every episode."""
     core_width: int = 64
-    """Numbers that the core remembers."""
+    """Width of the core's memory."""
     squash: bool = False
-    """Actions that are numbers: bent into their bounds by tanh, not clipped to them."""
+    """Continuous actions are brought into their bounds by tanh, instead of by clipping."""
     state_std: bool = False
-    """Actions that are numbers: their spread depends on the observation."""
+    """The standard deviation of continuous actions depends on the observation."""
     log_std_start: float = 0.0
-    """Logarithm of that spread at the start."""
+    """Logarithm of the standard deviation of continuous actions at the start."""
 
     gae_lambda: float = 0.95
-    """Decay of the traces of generalised advantage estimates."""
+    """λ of generalized advantage estimation."""
     epochs: int = 4
-    """How often a rollout's rows are gone over."""
+    """Number of passes over a rollout."""
     minibatches: int = 4
-    """Parts that an epoch is cut into, with a gradient step on each. With a core a part is some
-    envs' whole rollouts, in order."""
+    """Number of minibatches in an epoch, with a gradient step on each. With a core, a minibatch is
+    the whole rollouts of some envs, in order."""
     clip: float = 0.2
-    """How far the ratio of new to old probabilities may go from 1 and still be rewarded."""
+    """How far the ratio of new to old probabilities may move from 1 before it is clipped."""
     clip_end: float | None = None
-    """`clip` at the end of the run, reached in a line; constant if left out."""
+    """`clip` at the end of the run, reached linearly; constant if left out."""
     value_clip: float | None = None
-    """How far a value may go from the old one and still be rewarded; no limit if left out."""
+    """How far a value may move from the old one before it is clipped; no limit if left out."""
     value_coefficient: float = 0.5
     """Weight of the value loss."""
     entropy_coefficient: float = 0.0
-    """Weight of the policy's entropy, which keeps it exploring."""
+    """Weight of the entropy bonus, which keeps the policy exploring."""
     entropy_end: float | None = None
-    """`entropy_coefficient` at the end of the run, reached in a line; constant if left out."""
+    """`entropy_coefficient` at the end of the run, reached linearly; constant if left out."""
     normalize_advantages: Literal["minibatch", "batch", "off"] = "minibatch"
-    """Advantages get mean 0 and deviation 1 in each minibatch, in each rollout, or not at all."""
+    """Where advantages are normalized to mean 0 and deviation 1: in each minibatch, in each rollout
+    (batch), or not at all."""
     target_kl: float | None = None
-    """Once the approximate KL divergence from the policy that acted exceeds this, the rest of
-    the rollout's gradient steps are left out."""
+    """Once the approximate KL divergence from the policy that acted exceeds this, the remaining
+    gradient steps of the rollout are left out."""
     normalize_obs: bool = False
-    """Observations get mean 0 and deviation 1, by statistics of all that were seen; these are
-    saved with the weights."""
+    """Observations are normalized to mean 0 and deviation 1 by running statistics, which are saved
+    with the weights."""
     normalize_rewards: bool = False
-    """Rewards are divided by the deviation of the discounted return. Reported returns are not."""
+    """Rewards are divided by the deviation of the discounted returns. Reported returns are not."""
 
     learning_rate: float = 1e-3
-    """Adam's step size at the start."""
+    """Learning rate of Adam at the start."""
     learning_rate_end: float = 0.0
-    """Step size at the end of the run, reached in a line."""
+    """Learning rate at the end of the run, reached linearly."""
     adam_epsilon: float = 1e-5
     """Added to the root of Adam's second moments."""
     max_gradient_norm: float = 0.5
-    """Longer gradients are shortened to this norm; 0: none are."""
+    """Gradients with a larger norm are scaled down to it; 0 turns this off."""
 
     @property
     def rollout_size(self) -> int:

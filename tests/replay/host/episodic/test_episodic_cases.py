@@ -182,6 +182,7 @@ def example():
     return module
 
 
+@pytest.mark.slow  # it draws a picture
 def test_case_18_goals_in_the_middle_of_rows_fit_the_closed_form(example, tmp_path):
     picture = tmp_path / "gaps.png"
     fits = example.main(["--rows", "16", "--batches", "2000", "--out", str(picture)])

@@ -8,7 +8,7 @@ import pytest
 from numba import njit
 from support.episodes import HORIZONS, ROWS, cells, filled, fits, likely
 
-from loopless.compiled import episodic as numba_episodic
+from loopless.compiled import episodic
 from loopless.reference import episodic as reference
 
 DRAWS = 200_000
@@ -129,9 +129,9 @@ def beyond(x, n, kind, log_discount):
     out = np.empty(x.size, np.int64)
     for i in range(x.size):
         k = x[i]
-        if kind == numba_episodic.GEOMETRIC:
-            k = np.uint64(numba_episodic.geometric(x[i], log_discount))
-        out[i] = numba_episodic.within(k, np.uint64(n), kind)
+        if kind == episodic.GEOMETRIC:
+            k = np.uint64(episodic.geometric(x[i], log_discount))
+        out[i] = episodic.within(k, np.uint64(n), kind)
     return out
 
 
@@ -139,7 +139,7 @@ def beyond(x, n, kind, log_discount):
 def logarithms(u):
     out = np.empty(u.size)
     for i in range(u.size):
-        out[i] = numba_episodic.natural_log(u[i])
+        out[i] = episodic.natural_log(u[i])
     return out
 
 
@@ -160,7 +160,7 @@ EXTREMES = [1e-320, 1e-6, 0.2, 0.5, 0.9, 0.99, 0.999999, np.nextafter(1.0, 0.0)]
 @pytest.mark.parametrize("discount", EXTREMES)
 def test_case_14_the_ends_of_the_generators_range_stay_below_n(discount, n):
     ends = np.array([0, 1, 2**11 - 1, 2**11, MASK - 2**11, MASK], np.uint64)
-    k = beyond(ends, n, numba_episodic.GEOMETRIC, np.log(discount))
+    k = beyond(ends, n, episodic.GEOMETRIC, np.log(discount))
     assert ((k >= 0) & (k < n)).all()
     assert k[-1] == 0  # u = 1
     farthest = np.floor(np.log(2.0**-53) / np.log(discount))
@@ -170,14 +170,14 @@ def test_case_14_the_ends_of_the_generators_range_stay_below_n(discount, n):
 @pytest.mark.parametrize("n", [1, 2, 10, 10**6, 2**31 - 2])
 def test_case_14_uniform_gaps_reach_both_ends(n):
     ends = np.array([0, MASK], np.uint64)
-    assert beyond(ends, n, numba_episodic.UNIFORM, 0.0).tolist() == [0, n - 1]
+    assert beyond(ends, n, episodic.UNIFORM, 0.0).tolist() == [0, n - 1]
 
 
 @pytest.mark.parametrize("discount", [1e-6, 0.2, 0.9, 0.999999])
 @pytest.mark.parametrize("n", [1, 3, 10**6])
 def test_case_13_gaps_given_n_lie_close_to_their_distribution(discount, n):
     x = np.random.default_rng(0).integers(0, MASK, 50_000, np.uint64, endpoint=True)
-    k = np.sort(beyond(x, n, numba_episodic.GEOMETRIC, np.log(discount)))
+    k = np.sort(beyond(x, n, episodic.GEOMETRIC, np.log(discount)))
     at_most = np.searchsorted(k, k, side="right") / k.size
     law = np.expm1((k + 1) * np.log(discount)) / np.expm1(n * np.log(discount))
     assert np.abs(at_most - law).max() < 2.5 / k.size**0.5

@@ -1,1 +1,0 @@
-"""The suite `allo`: training steps and whole runs beside the original pipeline, written plainly."""

@@ -1,1 +1,0 @@
-"""The suite `avatarl`: the loss and its gradient against the looped original and what followed."""

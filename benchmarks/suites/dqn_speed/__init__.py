@@ -1,1 +1,0 @@
-"""The suite `training`: whole training loops against peers, in steps a second and in memory."""

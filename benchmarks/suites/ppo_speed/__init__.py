@@ -1,1 +1,0 @@
-"""The suite `ppo_training`: PPO against peers in steps a second, and how soon it solves."""

@@ -1,0 +1,146 @@
+"""A PPO training loop written plainly: environments in turn, a loop over time, eager PyTorch.
+
+The form that single-file implementations have, with nothing around it: no wrappers, no logging.
+Like most of them it takes a time limit for an end. Imports Gymnasium and PyTorch when prepared.
+Tests: `tests/suites/ppo_speed/test_bench_ppo_loop.py`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from loopless.bench.contest import Call, Contender
+from suites.dqn_speed.slices import EAGER, ENV, PPOTraining
+from suites.q_learning.updates import ACTIONS, OBS
+
+
+class Loop:
+    """A run; a call makes the rollouts of a slice, and counts gradient steps."""
+
+    def __init__(self, case: PPOTraining) -> None:
+        import gymnasium
+        import torch
+        from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+        self.case, self.config = case, case.config()
+        self.envs = SyncVectorEnv(
+            [lambda: gymnasium.make(ENV)] * case.envs, autoreset_mode=AutoresetMode.SAME_STEP
+        )
+        self.actor, self.critic = network(case.hidden, ACTIONS, 0.01), network(case.hidden, 1, 1.0)
+        self.parameters = [*self.actor.parameters(), *self.critic.parameters()]
+        self.optimizer = torch.optim.Adam(
+            self.parameters, lr=self.config.learning_rate, eps=self.config.adam_epsilon
+        )
+        shape = (case.horizon, case.envs)
+        self.obs = torch.zeros((*shape, OBS))
+        self.actions = torch.zeros(shape, dtype=torch.int64)
+        self.log_probs, self.rewards, self.values, self.starts = torch.zeros((4, *shape))
+        self.next_obs = torch.from_numpy(self.envs.reset(seed=0)[0])
+        self.next_starts = torch.zeros(case.envs)
+
+    def __call__(self) -> int:
+        made = 0
+        for _ in range(self.case.steps // self.case.rows):
+            self.collect()
+            made += self.learn()
+        return made
+
+    def collect(self) -> None:
+        """One rollout."""
+        import numpy as np
+        import torch
+        from torch.distributions import Categorical
+
+        for t in range(self.case.horizon):
+            self.obs[t], self.starts[t] = self.next_obs, self.next_starts
+            with torch.no_grad():
+                law = Categorical(logits=self.actor(self.next_obs))
+                action = law.sample()
+                self.actions[t], self.log_probs[t] = action, law.log_prob(action)
+                self.values[t] = self.critic(self.next_obs).flatten()
+            obs, reward, terminated, truncated, _ = self.envs.step(action.numpy())
+            self.rewards[t] = torch.from_numpy(reward)
+            self.next_obs = torch.from_numpy(obs)
+            self.next_starts = torch.from_numpy(np.float32(terminated | truncated))
+
+    def advantages(self) -> Any:
+        """Generalised advantage estimates, from the last step to the first."""
+        import torch
+
+        gamma, decay = self.config.gamma, self.config.gamma * self.config.gae_lambda
+        found = torch.zeros_like(self.rewards)
+        with torch.no_grad():
+            next_value = self.critic(self.next_obs).flatten()
+        goes_on, last = 1 - self.next_starts, torch.zeros(self.case.envs)
+        for t in reversed(range(self.case.horizon)):
+            delta = self.rewards[t] + gamma * next_value * goes_on - self.values[t]
+            found[t] = last = delta + decay * goes_on * last
+            next_value, goes_on = self.values[t], 1 - self.starts[t]
+        return found
+
+    def learn(self) -> int:
+        """The updates on a rollout; how many they were."""
+        import torch
+
+        advantages = self.advantages()
+        rows = {
+            "obs": self.obs, "action": self.actions, "log_prob": self.log_probs,
+            "advantage": advantages, "return": advantages + self.values,
+        }  # fmt: skip
+        rows = {name: x.flatten(0, 1) for name, x in rows.items()}
+        made, size = 0, self.case.rows // self.case.minibatches
+        for _ in range(self.case.epochs):
+            for part in torch.randperm(self.case.rows).split(size):
+                self.update({name: x[part] for name, x in rows.items()})
+                made += 1
+        return made
+
+    def update(self, rows: dict[str, Any]) -> None:
+        import torch
+
+        self.optimizer.zero_grad()
+        self.loss(rows).backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_gradient_norm)
+        self.optimizer.step()
+
+    def loss(self, rows: dict[str, Any]) -> Any:
+        """The clipped surrogate, the value loss and the entropy."""
+        import torch
+        from torch.distributions import Categorical
+
+        config, advantage = self.config, rows["advantage"]
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        law = Categorical(logits=self.actor(rows["obs"]))
+        ratio = (law.log_prob(rows["action"]) - rows["log_prob"]).exp()
+        clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
+        policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
+        value_loss = 0.5 * (self.critic(rows["obs"]).flatten() - rows["return"]).square().mean()
+        bonus = config.entropy_coefficient * law.entropy().mean()
+        return policy_loss + config.value_coefficient * value_loss - bonus
+
+
+def network(hidden: tuple[int, ...], outputs: int, gain: float) -> Any:
+    """A `torch.nn.Sequential` with tanh between its layers, of orthogonal weights."""
+    import torch
+
+    parts: list[Any] = []
+    sizes = (OBS, *hidden, outputs)
+    for inputs, width in pairwise(sizes):
+        linear = torch.nn.Linear(inputs, width)
+        torch.nn.init.orthogonal_(linear.weight, 2**0.5 if len(parts) < 2 * len(hidden) else gain)
+        torch.nn.init.zeros_(linear.bias)
+        parts += [linear, torch.nn.Tanh()]
+    return torch.nn.Sequential(*parts[:-1])
+
+
+def _loop(case: PPOTraining) -> Call:
+    import torch
+
+    torch.manual_seed(0)
+    return Call(Loop(case), int)
+
+
+CONTENDER = Contender(
+    EAGER, "torch", "peer", _loop, note="SyncVectorEnv, a loop over time, no logging, no wrappers"
+)

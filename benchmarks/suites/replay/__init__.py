@@ -1,1 +1,0 @@
-"""The suite `replay`: buffers against loops, peers, and what the founding note proposed."""
