@@ -147,7 +147,7 @@ def test_a_run_without_a_log_is_shown_as_one(tmp_path):
     [
         ("run.json", b"{", "run.json is broken"),
         ("config.toml", b"= 3", "config.toml"),
-        ("metrics.jsonl", b"not a row\n", "line 1 is no row of a log"),
+        ("metrics.jsonl", b"not a row\n", "line 1 is not a row of a log"),
         ("plots/eigenvectors.png", b"x" * 7_000_000, "eigenvectors.png is left out"),
     ],
 )

@@ -282,7 +282,7 @@ def test_a_checkpoint_is_loaded_by_its_name(checkpoints):
 @pytest.mark.parametrize("name", ["step_000000000009", "../checkpoints/step_000000000001", "", "x"])
 def test_an_unknown_name_is_said(checkpoints, name):
     checkpoints.save(1, state(), {})
-    with pytest.raises(BadRun, match=r"has no checkpoint .* There is: step_000000000001\."):
+    with pytest.raises(BadRun, match=r"has no checkpoint .* There are: step_000000000001\."):
         checkpoints.load(name)
 
 

@@ -265,7 +265,7 @@ def test_a_pipe_in_place_of_a_file_does_not_block(checkpoints, file):
 def test_a_link_in_place_of_a_folder_is_not_followed_and_not_written_through(checkpoints, tmp_path):
     (checkpoints.folder / NEW).rename(tmp_path / "elsewhere")
     (checkpoints.folder / NEW).symlink_to(tmp_path / "elsewhere")
-    assert "it is no folder" in reason(checkpoints)
+    assert "it is not a folder" in reason(checkpoints)
     before = sorted(os.listdir(tmp_path / "elsewhere"))
     checkpoints.save(2, state(5), {})
     assert not (checkpoints.folder / NEW).is_symlink()

@@ -100,7 +100,7 @@ def test_a_missing_parent_is_bad_usage(tmp_path):
 @pytest.mark.parametrize("root", ["file", "file/runs"])
 def test_a_file_in_place_of_the_folder_is_bad_usage(tmp_path, root):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadConfig, match="is no folder"):
+    with pytest.raises(BadConfig, match="runs need a folder"):
         create(tmp_path / root)
 
 
@@ -176,11 +176,11 @@ def write_facts(**facts):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda run: (run / "run.json").unlink(), r"mine is no run: it has no run\.json\."),
+        (lambda run: (run / "run.json").unlink(), r"mine is not a run: it has no run\.json\."),
         (lambda run: (run / "run.json").write_text(""), "is broken"),
         (lambda run: (run / "run.json").write_text("[1]"), "is broken"),
         (lambda run: (run / "run.json").write_text("[" * 100_000), "is broken"),
-        (lambda run: (run / "run.json").write_bytes(b"\xff"), "is no text"),
+        (lambda run: (run / "run.json").write_bytes(b"\xff"), "is not text"),
         (lambda run: (run / "run.json").write_text(" " * 2_000_000), "is larger than"),
         (write_facts(trainer="dqn"), "is broken .*format"),
         (write_facts(format="1", trainer="dqn"), "is broken"),
@@ -216,7 +216,7 @@ def test_a_missing_run_comes_with_the_nearest_name(tmp_path):
     create(tmp_path, "first-try").close()
     with pytest.raises(BadRun, match=r"there is no run .*fist-try. Did you mean .*first-try\?"):
         RunFolder.open(tmp_path / "fist-try")
-    with pytest.raises(BadRun, match=r"There is: first-try\."):
+    with pytest.raises(BadRun, match=r"There are: first-try\."):
         RunFolder.open(tmp_path / "other")
 
 

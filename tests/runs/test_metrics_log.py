@@ -187,7 +187,7 @@ def test_a_broken_line_is_named_and_left_out(path, line):
     problems = []
     assert len(read(path, problems)) == 2
     assert len(problems) == 1
-    assert "line 2 is no row of a log" in problems[0]
+    assert "line 2 is not a row of a log" in problems[0]
     assert len(read(path)) == 2
     with MetricsLog(path) as log:
         assert log.trim_after(5) == 1

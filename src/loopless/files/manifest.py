@@ -1,8 +1,7 @@
-"""The manifest of a checkpoint: which arrays it has, their checksums, and the plain numbers.
+"""The manifest of a checkpoint: which arrays it has, their checksums, and plain numbers.
 
-Canonical JSON without times, so that equal states give equal bytes, with a checksum over itself.
-What is read back is taken apart key by key; nothing in it is ever used as a path.
-Imports what `tensor_file` does. Tests: `tests/runs/test_checkpoint.py`.
+It is canonical JSON without times, so that equal states give equal bytes, and has a checksum over
+itself. What is read back is checked key by key; nothing in it is ever used as a path.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ Files = Mapping[str, Mapping[str, Entry]]
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint says of itself."""
+    """What a checkpoint says about itself."""
 
     step: int
     kind: Kind
@@ -34,7 +33,7 @@ class Manifest:
 
 
 def to_bytes(manifest: Manifest) -> bytes:
-    """The file `manifest.json`; ValueError for numbers that JSON cannot hold."""
+    """Return the content of `manifest.json`; ValueError for numbers that JSON cannot hold."""
     content = {
         "format": FORMAT,
         "step": manifest.step,
@@ -54,7 +53,7 @@ def to_bytes(manifest: Manifest) -> bytes:
 
 
 def from_bytes(data: bytes) -> Manifest:
-    """The manifest in a file; Broken with the reason if it is not whole, or of a newer format."""
+    """Return the manifest in a file; Broken says why if it is damaged or of a newer format."""
     try:
         content = json.loads(data)
         version, digest = content["format"], content.pop("sha256")
@@ -75,21 +74,21 @@ def from_bytes(data: bytes) -> Manifest:
     return Manifest(step, kind, numbers, best, files)
 
 
-def differences(found: Mapping[str, Entry], expected: Mapping[str, Entry]) -> list[str]:
-    """How the arrays of a checkpoint differ from those a trainer expects, all of them, in words."""
-    lines = [f"{name} is missing" for name in expected if name not in found]
-    lines += [f"{name} is not expected" for name in found if name not in expected]
-    for name in found.keys() & expected.keys():
-        have, want = found[name], expected[name]
+def differences(stored: Mapping[str, Entry], expected: Mapping[str, Entry]) -> list[str]:
+    """Return in words how the arrays of a checkpoint differ from those that are expected."""
+    lines = [f"{name} is missing" for name in expected if name not in stored]
+    lines += [f"{name} is not expected" for name in stored if name not in expected]
+    for name in stored.keys() & expected.keys():
+        have, want = stored[name], expected[name]
         if (have.dtype, have.shape) != (want.dtype, want.shape):
-            lines.append(f"{name} is {_shown(have)}, expected {_shown(want)}")
+            lines.append(f"{name} is {_describe(have)}, expected {_describe(want)}")
     return sorted(lines)
 
 
 def _entries(listed: Any) -> dict[str, Entry]:
     entries = {
-        name: Entry(given["dtype"], tuple(given["shape"]), given["sha256"])
-        for name, given in listed.items()
+        name: Entry(entry["dtype"], tuple(entry["shape"]), entry["sha256"])
+        for name, entry in listed.items()
     }
     for name, entry in entries.items():
         sizes = all(type(size) is int and 0 <= size < 2**48 for size in entry.shape)
@@ -99,7 +98,7 @@ def _entries(listed: Any) -> dict[str, Entry]:
     return entries
 
 
-def _shown(entry: Entry) -> str:
+def _describe(entry: Entry) -> str:
     return f"{entry.dtype} {list(entry.shape)}"
 
 

@@ -1,10 +1,10 @@
-"""Arrays in one safetensors file, written as a stream, with the checksum of each.
+"""Write arrays to one safetensors file as a stream, with the checksum of each, and read them back.
 
-The layout follows from names, types and shapes alone, so that equal arrays give equal bytes, and a
-reader that has them from the manifest knows the whole header beforehand: a file is compared with
-what it must be, never believed. Nothing is allocated that the file's size does not bear out. The
-safetensors library reads these files too; it is not used to write, because a checkpoint must not
-hold a second copy of a replay buffer. Imports NumPy. Tests: `tests/runs/test_checkpoint.py`.
+The layout follows from names, types and shapes alone. So equal arrays give equal bytes, and a
+reader who has them from the manifest knows the whole header beforehand: a file is compared with
+what it must be, never believed. Nothing is allocated that the size of the file does not bear out.
+The safetensors library can read these files too; it does not write them, because a checkpoint must
+not hold a second copy of a replay buffer in memory.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import numpy as np
 
 from loopless.files import atomic
 
-# What the format calls them. Every type below this table goes as bytes, with one axis more.
+# The format's names of types. Other types are stored as bytes, with one more axis.
 _NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
@@ -47,18 +47,18 @@ class Entry(NamedTuple):
 
 
 def entry_of(array: Any) -> Entry:
-    """The type and shape of an array, without its checksum."""
+    """Return the type and shape of an array, without its checksum."""
     return Entry(array.dtype.name, tuple(array.shape))
 
 
 def storable(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """`arrays` in memory order; TypeError for all that a file cannot hold."""
-    found = {name: np.asarray(array) for name, array in arrays.items()}
-    wrong = [f"{n} ({a.dtype})" for n, a in found.items() if a.dtype.name not in DTYPES]
-    wrong += [f"{name!r} as a name" for name in arrays if name in ("", "__metadata__")]
-    if wrong:
-        raise TypeError(f"checkpoint: cannot store {', '.join(wrong)}; convert to plain numbers.")
-    return {n: a.astype(a.dtype.newbyteorder("<"), "C", copy=False) for n, a in found.items()}
+    """Return `arrays` in C order; TypeError names all that a file cannot hold."""
+    plain = {name: np.asarray(array) for name, array in arrays.items()}
+    refused = [f"{n} ({a.dtype})" for n, a in plain.items() if a.dtype.name not in DTYPES]
+    refused += [f"{name!r} as a name" for name in arrays if name in ("", "__metadata__")]
+    if refused:
+        raise TypeError(f"checkpoint: cannot store {', '.join(refused)}; convert to plain numbers.")
+    return {n: a.astype(a.dtype.newbyteorder("<"), "C", copy=False) for n, a in plain.items()}
 
 
 def write(
@@ -90,13 +90,13 @@ def write(
 
 
 def read(path: Path, entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
-    """The arrays of a file that must hold just these `entries`; Broken with the reason if not."""
+    """Return the arrays of a file that must hold exactly these `entries`; Broken says why not."""
     header = _header(entries)
     with os.fdopen(atomic.open_to_read(path, follow=False), "rb", buffering=0) as file:
         size, expected = os.fstat(file.fileno()).st_size, len(header) + _total(entries)
         if size != expected:
             raise Broken(f"{path.name} has {size:,} bytes, expected {expected:,}")
-        if _fill(file, memoryview(found := bytearray(len(header)))) or found != header:
+        if _fill(file, memoryview(stored := bytearray(len(header)))) or stored != header:
             raise Broken(f"the header of {path.name} is not what the manifest says")
         arrays = {}
         for name in _order(entries):
@@ -112,7 +112,7 @@ def read(path: Path, entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
 
 
 def _fill(file, data: memoryview) -> int:
-    """Read until `data` is full; how many bytes are missing."""
+    """Read until `data` is full, and return how many bytes are missing."""
     while data.nbytes and (count := file.readinto(data)):
         data = data[count:]
     return data.nbytes
@@ -123,12 +123,12 @@ def _total(entries: Mapping[str, Entry]) -> int:
 
 
 def _order(entries: Mapping[str, Entry]) -> list[str]:
-    """Large types first, so that all stay aligned when the file is mapped into memory."""
+    """Return the names, large types first, so that all stay aligned in a file mapped to memory."""
     return sorted(entries, key=lambda name: (-_dtype(entries[name].dtype).itemsize, name))
 
 
 def _header(entries: Mapping[str, Entry], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Eight bytes of length, then names, types, shapes and places as JSON."""
+    """Return the header: eight bytes of length, then names, types, shapes and places as JSON."""
     places: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     start = 0
     for name in _order(entries):

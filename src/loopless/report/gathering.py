@@ -24,7 +24,7 @@ from loopless.runs.glossary import METRICS
 from loopless.runs.pictures.plots import Run
 from loopless.verify.verdicts import Report
 
-CURVES = {row.picture for row in METRICS.values() if row.picture}  # which the page draws itself
+CURVES = {row.picture for row in METRICS.values() if row.picture}  # drawn by the page
 KINDS = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg"}
 LARGEST_PICTURE = 6_000_000  # bytes; a page is to be sent by mail
 LARGEST_LOG = 1 << 30
@@ -46,13 +46,13 @@ class RunView(Run):
 
     @property
     def step(self) -> int:
-        """The last step that the log knows."""
+        """Return the last step in the log."""
         ends = [columns["step"][-1:] for columns in (self.train, self.evaluations)]
         return int(max(np.concatenate(ends), default=0))
 
     @property
     def seconds(self) -> float:
-        """From the first row of the log to the last."""
+        """Return the time from the first row of the log to the last."""
         times = np.concatenate([self.train["time"], self.evaluations["time"]])
         times = np.concatenate([times, [row["time"] for row in self.events]])
         return float(times.max() - times.min()) if len(times) else 0.0
@@ -60,7 +60,7 @@ class RunView(Run):
 
 @dataclass(frozen=True)
 class Contents:
-    """All that a page shows."""
+    """Everything that a page shows."""
 
     runs: list[RunView]
     results: list[Result]
@@ -80,13 +80,13 @@ def gather(
 
 
 def run_folders(path: Path) -> list[Path]:
-    """The run at a path, or the runs of a folder."""
+    """Return the run at a path, or the runs in a folder."""
     inside = [] if (path / "run.json").exists() else sorted(path.glob("*/run.json"))
     return [file.parent for file in inside] or [path]
 
 
 def read_run(folder: Path, problems: list[str]) -> RunView | None:
-    """A run as it is now; None, and a problem, if it is none."""
+    """Read a run; a folder that is not one gives None, and a problem."""
     try:
         facts = RunFolder.open(folder).facts
     except Failure as failure:
@@ -128,29 +128,29 @@ def _settings(path: Path, problems: list[str]) -> dict[str, Any]:
 
 
 def _pictures(folder: Path, problems: list[str]) -> dict[str, tuple[str, bytes]]:
-    """What the page cannot draw itself: eigenvectors, visits, films."""
-    found = {}
+    """Read the pictures that the page does not draw itself: eigenvectors, visits, films."""
+    pictures = {}
     for path in sorted(folder.glob("*")):
         if path.suffix not in KINDS or path.stem in CURVES or path.name.startswith("."):
             continue
         try:
-            found[path.stem] = KINDS[path.suffix], atomic.read_small(path, LARGEST_PICTURE)
+            pictures[path.stem] = KINDS[path.suffix], atomic.read_small(path, LARGEST_PICTURE)
         except OSError as problem:
             problems.append(f"report: {path} is left out: {problem.strerror}.")
-    return found
+    return pictures
 
 
 def _samples(folder: Path, problems: list[str]) -> dict[str, str]:
-    """Texts that a model wrote, one file each."""
-    found = {}
+    """Read texts that a model wrote, one file each."""
+    samples = {}
     for path in sorted(folder.glob("*.txt")):
         try:
             text = atomic.read_small(path, 1 << 20).decode("utf-8", "replace")
         except OSError as problem:
             problems.append(f"report: {path} is left out: {problem.strerror}.")
         else:
-            found[path.stem] = text[:LARGEST_SAMPLE]
-    return found
+            samples[path.stem] = text[:LARGEST_SAMPLE]
+    return samples
 
 
 def gather_results(

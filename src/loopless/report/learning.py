@@ -39,23 +39,24 @@ for _name, _row in METRICS.items():
 ENDS = {
     "end": "done",
     "interrupt": "interrupted; resume continues it",
-    "nan": "stopped at a number that is none",
+    "nan": "stopped at a number that is not finite",
     "error": "stopped by an error",
 }
 
 
 def section(runs: Sequence[RunView]) -> Markup:
-    """All runs: a line each, then each by itself."""
+    """Return the part on runs: a table of all, then each by itself."""
     parts = [tag("h2", "Runs", id="runs")]
     if not runs:
-        said = "No run was given: `loopless report RUN…` shows runs."
-        parts.append(tag("p", prose(said), class_="no"))
+        hint = "No run was given: `loopless report RUN…` shows runs."
+        parts.append(tag("p", prose(hint), class_="no"))
     if len(runs) > 1:
         parts += [overview(runs), *together(runs)]
-    return tag("section", *parts, *(shown(run, at) for at, run in enumerate(runs)))
+    return tag("section", *parts, *(article(run, at) for at, run in enumerate(runs)))
 
 
 def overview(runs: Sequence[RunView]) -> Markup:
+    """Return a table with a line for each run."""
     heads = ("run", "what", "steps", "time", "result", "state")
     rows = [
         tag(
@@ -106,28 +107,28 @@ def _draw_together(runs: Sequence[RunView], metric: str) -> Figure:
 
 
 def _overview(run: RunView) -> list[str]:
-    found = result(run)
-    said = f"{found[1]} {found[0]}" if found else "nothing logged yet"
-    return [what(run), count(run.step), clock_time(run.seconds), said, state(run)]
+    last = result(run)
+    outcome = f"{last[1]} {last[0]}" if last else "nothing logged yet"
+    return [what(run), count(run.step), clock_time(run.seconds), outcome, state(run)]
 
 
 def what(run: RunView) -> str:
-    """ppo on CartPole-v1; what it learns from, where that has a name."""
+    """Return trainer and task, such as "ppo on CartPole-v1"."""
     sources = ("env", "data", "grid", "text", "tokens")
     on = next((run.settings[key] for key in sources if run.settings.get(key)), "")
     if not on and run.trainer in ("lm", "avatarl"):
-        on = "Python's own source"  # the corpus of those that are told none
+        on = "Python's own source"  # the default corpus
     return f"{run.trainer} on {on}" if on else run.trainer
 
 
 def state(run: RunView) -> str:
-    """How it ended, by the last that the log says of it."""
-    said = [row["event"] for row in run.events if row.get("event") in (*ENDS, "start", "resume")]
-    return ENDS.get(said[-1], "not at its end") if said else "not at its end"
+    """Return how a run ended, by the last event of its log."""
+    events = [row["event"] for row in run.events if row.get("event") in (*ENDS, "start", "resume")]
+    return ENDS.get(events[-1], "not at its end") if events else "not at its end"
 
 
 def result(run: RunView) -> tuple[str, str] | None:
-    """What a run is judged by: its name and its last value, the mean over seeds."""
+    """Return the name and the last value of the metric that a run is judged by."""
     metric = judged_by(run)
     if metric is None:
         return None
@@ -135,12 +136,12 @@ def result(run: RunView) -> tuple[str, str] | None:
 
 
 def judged_by(run: RunView) -> str | None:
-    """The first of those metrics that the run has logged."""
+    """Return the first of the metrics in RESULTS that the run has logged."""
     return next((metric for metric in RESULTS if _last_value(run, metric) is not None), None)
 
 
-def shown(run: RunView, at: int) -> Markup:
-    """One run."""
+def article(run: RunView, at: int) -> Markup:
+    """Return everything about one run."""
     drawn = dict(charts(run))
     first = next((name for name in (*LARGE, *drawn) if name in drawn), None)
     rest = [picture for name, picture in drawn.items() if name != first]
@@ -163,13 +164,13 @@ def shown(run: RunView, at: int) -> Markup:
 
 
 def _line(run: RunView) -> list[str]:
-    found = result(run)
+    last = result(run)
     seeds = int(run.settings.get("seeds", 1))
     return [
         what(run),
         f"{count(run.step)} steps in {clock_time(run.seconds)}",
         *([several(seeds, "seed")] if seeds > 1 else []),
-        *([f"{found[0]} {found[1]}"] if found else []),
+        *([f"{last[0]} {last[1]}"] if last else []),
         state(run),
     ]
 
@@ -216,8 +217,8 @@ def _unit(picture: str) -> str:
 def _pictures(run: RunView) -> Markup | None:
     if not run.pictures:
         drawable = (run.folder / "snapshots").is_dir()
-        said = f"No picture is drawn yet: `loopless plot {run.folder}` draws them."
-        return tag("p", prose(said), class_="no") if drawable else None
+        hint = f"No picture is drawn yet: `loopless plot {run.folder}` draws them."
+        return tag("p", prose(hint), class_="no") if drawable else None
     drawn = [
         tag(
             "figure",
@@ -283,7 +284,7 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The command, the commit and the versions, flat."""
+    """Return the command, the commit and the versions, by name."""
     command = facts.get("command")
     rest = {name: x for name, x in facts.items() if name not in ("command", "commit", "format")}
     first = {"command": " ".join(map(str, command))} if isinstance(command, list) else {}

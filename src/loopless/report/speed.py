@@ -16,22 +16,22 @@ VERDICTS = {True: "met", False: "missed", None: "not judged"}
 
 
 def section(results: Sequence[Result]) -> Markup:
-    """Everything that was measured."""
+    """Return the part on benchmarks."""
     parts = [tag("h2", "Speed", id="speed")]
     if not results:
-        said = "No benchmark was given: `loopless bench` measures, `--bench` shows its files."
-        return tag("section", *parts, tag("p", prose(said), class_="no"))
-    said = (
+        hint = "No benchmark was given: `loopless bench` measures, `--bench` shows its files."
+        return tag("section", *parts, tag("p", prose(hint), class_="no"))
+    introduction = (
         "The best of ours beside the plain loop that it replaces and the fastest other library "
         "that gives the right answer. The floor is what the machine needs to move the data."
     )
-    parts.append(tag("p", said, class_="faint"))
+    parts.append(tag("p", introduction, class_="faint"))
     return tag("section", *parts, *(suite(result) for result in results))
 
 
-def overview(found: Sequence[Line]) -> Markup:
-    """A line a case."""
-    rows = [tag("tr", *_cells(line)) for line in found]
+def overview(lines: Sequence[Line]) -> Markup:
+    """Return a table with a line for each case."""
+    rows = [tag("tr", *_cells(line)) for line in lines]
     head = tag(
         "tr", *(tag("th", name, class_="n" if at else None) for at, name in enumerate(HEADS))
     )
@@ -65,7 +65,7 @@ def _times(ratio: float | None) -> object:
 
 
 def suite(result: Result) -> Markup:
-    """One suite: its sections, its targets, and on what it was measured."""
+    """Return one suite: its sections, its targets, and the machine it was measured on."""
     titles = result.titles
     names = dict.fromkeys(row.section for row in result.measurements)
     found = table.lines([result])
@@ -90,17 +90,17 @@ def suite(result: Result) -> Markup:
 
 
 def _chips(result: Result) -> list[Markup]:
-    """What a reader is to know before believing a number."""
-    said = {
+    """Return what a reader must know before believing a number."""
+    warnings = {
         "quick run": result.settings.get("quick"),
         "interrupted": result.interrupted,
         "busy machine: not to be trusted": is_busy(result.machine),
     }
-    return [tag("span", words, class_="chip") for words, holds in said.items() if holds]
+    return [tag("span", words, class_="chip") for words, holds in warnings.items() if holds]
 
 
 def measured_on(result: Result) -> str:
-    """The machine, the threads, the day and the commit, as far as they are known."""
+    """Return the machine, the threads, the day and the commit, as far as they are known."""
     machine = result.machine
     threads = result.settings.get("threads")
     commit = machine.get("commit") or {}
@@ -111,11 +111,11 @@ def measured_on(result: Result) -> str:
         day(machine["date"]) if machine.get("date") else "",
         f"commit {str(commit['id'])[:9]}" if commit.get("id") else "",
     ]
-    return " · ".join(filter(None, parts)) or "It is not known on what this was measured."
+    return " · ".join(filter(None, parts)) or "The machine is not known."
 
 
 def _section(title: str, rows: Sequence[Measurement], is_first: bool) -> Markup:
-    """Bars of every case; of a suite's first section one of them at once, all others on demand."""
+    """Return bars of every case; all but the first case of a suite are folded away."""
     speeds = [row.value for row in rows if table.is_speed(row) and row.value]
     if not speeds or len({row.unit for row in rows}) > 1:
         return _more(title, "", [_numbers(rows)])
@@ -133,12 +133,12 @@ def _section(title: str, rows: Sequence[Measurement], is_first: bool) -> Markup:
 
 
 def _more(head: str, faint: str, body: Sequence[Markup]) -> Markup:
-    said = tag("summary", tag("span", head), " ", tag("span", faint, class_="faint"))
-    return tag("details", said, *body)
+    summary = tag("summary", tag("span", head), " ", tag("span", faint, class_="faint"))
+    return tag("details", summary, *body)
 
 
 def _numbers(rows: Sequence[Measurement]) -> Markup:
-    """What is no time: a line a row, under the name of its case."""
+    """Return a table of rows that are not times, under the names of their cases."""
     body, before = [], ""
     for row in rows:
         if row.case != before:
@@ -156,7 +156,7 @@ def _value(row: Measurement) -> str:
 
 
 def _targets(rows: Sequence[Measurement]) -> Markup | None:
-    """What was promised, what missed first."""
+    """Return a table of the targets, missed ones first."""
     judged = [(row, target) for row in rows for target in row.targets]
     if not judged:
         return None

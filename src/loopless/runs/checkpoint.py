@@ -1,13 +1,13 @@
-"""Checkpoints of a run: saved whole or not at all, loaded after every byte was checked.
+"""Checkpoints of a run: saved whole or not at all, and loaded after every byte was checked.
 
     checkpoints = Checkpoints(run.path)
     checkpoints.save(step, arrays, numbers, best=improved)
-    found = checkpoints.load(template=arrays)   # the newest whole one; found.skipped says why
+    checkpoint = checkpoints.load(template=arrays)   # the newest whole one; `skipped` names others
 
 A checkpoint is a folder: `manifest.json`, `weights.safetensors` (the arrays whose names begin with
-"weights/") and `state.safetensors` (the rest: optimiser, replay, counters). Older checkpoints give
-up their state by deleting that one file, which needs no room on a full disk and cannot half fail.
-Imports NumPy. Tests: `tests/runs/test_checkpoint*.py`.
+"weights/") and `state.safetensors` (the rest: optimizer, replay, counters). An older checkpoint
+gives up its state by deleting that one file, which needs no room on a full disk and cannot half
+fail. `BackgroundSaver` does the work beside training; `export_weights` writes a policy for others.
 """
 
 import json
@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.files import atomic, manifest
-from loopless.files import tensors as tensor_file
+from loopless.files import atomic, manifest, tensors
 from loopless.files.manifest import STATE, WEIGHTS, Kind, Manifest
 from loopless.files.tensors import Broken
 from loopless.runs.failures import BadConfig, BadRun, writing
@@ -35,7 +34,7 @@ _NAME = re.compile(r"step_(\d{12,18})")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was loaded, and which newer checkpoints were not, with the reason for each."""
+    """What was loaded, and which newer checkpoints were skipped, with the reason for each."""
 
     name: str
     step: int
@@ -46,9 +45,9 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of the run in folder `run`: the newest `keep` in full, of others the weights.
+    """The checkpoints of the run in folder `run`: the newest `keep` in full, the others as weights.
 
-    Weights are kept of the best, and of the newest `keep_weights` beside it (all, if None).
+    Weights of the best are kept, and of the newest `keep_weights` others (of all, if None).
     """
 
     def __init__(self, run: Path, keep: int = 2, keep_weights: int | None = None):
@@ -66,10 +65,10 @@ class Checkpoints:
     ) -> str:
         """Save under the name of `step`, and return that name; WriteFailed if the disk refuses.
 
-        Equal arrays and numbers give equal files. Whatever was saved before stays loadable until
-        the new one is safe. `best` marks this one as the best so far.
+        Equal arrays and numbers give equal files. What was saved before stays loadable until the
+        new checkpoint is safe. `best` marks this one as the best so far.
         """
-        ready = tensor_file.storable(arrays)
+        ready = tensors.storable(arrays)
         weights = {name: ready[name] for name in sorted(ready) if name.startswith(PREFIX)}
         files = {WEIGHTS: weights}
         if kind == "full":
@@ -101,11 +100,11 @@ class Checkpoints:
         kind: Kind = "full",
         template: Mapping[str, Any] | None = None,
     ) -> Checkpoint:
-        """The newest whole checkpoint; or the one of this `name`, which may be "best".
+        """Load the newest whole checkpoint, or the one of this `name`, which may be "best".
 
-        With kind "weights" the weights alone are read, from any checkpoint. `template` has the
-        arrays that are expected (their shapes and types are looked at); a checkpoint with others
-        is refused with all differences.
+        With kind "weights" only the weights are read, from any checkpoint. `template` has arrays
+        of the expected shapes and types; a checkpoint with others is refused, with all
+        differences.
         """
         skipped: list[str] = []
         for candidate in self._candidates(name):
@@ -120,15 +119,15 @@ class Checkpoints:
         raise BadRun(f"run: {self.run} has no checkpoint to load{':' if reasons else '.'}{reasons}")
 
     def names(self) -> list[str]:
-        """All checkpoints that are there, whole or not, newest first."""
+        """Return the names of all checkpoints, whole or not, newest first."""
         try:
-            found = [entry for entry in os.listdir(self.folder) if _NAME.fullmatch(entry)]
+            names = [entry for entry in os.listdir(self.folder) if _NAME.fullmatch(entry)]
         except FileNotFoundError:
             return []
-        return sorted(found, key=_step, reverse=True)
+        return sorted(names, key=_step, reverse=True)
 
     def best(self) -> str | None:
-        """The name of the best checkpoint, if one was marked and is there."""
+        """Return the name of the best checkpoint, if one was marked and still exists."""
         # Any other error is raised: what cannot be read just now must not be rotated away.
         with suppress(FileNotFoundError, UnicodeDecodeError):
             name = atomic.read_small(self.run / "best", 100).decode().strip()
@@ -136,9 +135,9 @@ class Checkpoints:
         return None
 
     def trim_after(self, step: int) -> list[str]:
-        """Drop the checkpoints after `step`, from which a run has been resumed; their names.
+        """Delete the checkpoints after `step`, where a run was resumed, and return their names.
 
-        Without it a later resume would take up a past that the run has left.
+        Without this, a later resume would continue from a past that the run has left.
         """
         late = [name for name in self.names() if _step(name) > step]
         with writing(f"into {self.folder}"):
@@ -150,9 +149,9 @@ class Checkpoints:
         return late
 
     def _restore_best(self, name: str, late: list[str]) -> None:
-        """Point `best` to what was the best when `name` was saved.
+        """Point `best` to the checkpoint that was the best when `name` was saved.
 
-        Needed where the later best is dropped, or where a process died before it could point here.
+        Needed if the later best is deleted, or if a process died before it could set the pointer.
         """
         with suppress(Broken, FileNotFoundError):
             then, now = self._manifest(name).best, self.best()
@@ -161,12 +160,12 @@ class Checkpoints:
 
     def _write(self, path: Path, about: Manifest, files: Mapping[str, Any]) -> None:
         with atomic.staged_folder(path) as hidden:
-            entries = {file: tensor_file.write(hidden / file, part) for file, part in files.items()}
+            entries = {file: tensors.write(hidden / file, part) for file, part in files.items()}
             text = manifest.to_bytes(replace(about, files=entries))
             atomic.create_file(hidden / "manifest.json", lambda file: atomic.write_all(file, text))
 
     def _rotate(self, step: int) -> None:
-        """Reduce what is older than the newest `keep` to its weights; never the one just saved."""
+        """Reduce checkpoints older than the newest `keep` to weights; never the one just saved."""
         names = [name for name in self.names() if _step(name) <= step]
         full = [name for name in names if (self.folder / name / STATE).exists()]
         for name in full[self._keep :]:
@@ -182,21 +181,21 @@ class Checkpoints:
             return self.names()
         if name == "best":
             try:
-                found = self.best()
+                best = self.best()
             except OSError as error:
                 raise BadRun(f"run: cannot read {self.run / 'best'}: {error.strerror}.") from None
-            if found:
-                return [found]
+            if best:
+                return [best]
             raise BadRun(f"run: {self.run} has no best checkpoint yet.")
         if name in self.names():
             return [name]
         there = ", ".join(self.names()[:5]) or "none"
-        raise BadRun(f"run: {self.run} has no checkpoint {name!r}. There is: {there}.")
+        raise BadRun(f"run: {self.run} has no checkpoint {name!r}. There are: {there}.")
 
     def _manifest(self, name: str) -> Manifest:
         folder = self.folder / name
         if folder.is_symlink() or not folder.is_dir():
-            raise Broken("it is no folder")
+            raise Broken("it is not a folder")
         text = atomic.read_small(folder / "manifest.json", manifest.LARGEST, follow=False)
         about = manifest.from_bytes(text)
         if about.step != _step(name):
@@ -214,18 +213,18 @@ class Checkpoints:
             )
         arrays: dict[str, np.ndarray] = {}
         for file in wanted:
-            arrays |= tensor_file.read(folder / file, about.files[file])
+            arrays |= tensors.read(folder / file, about.files[file])
         return Checkpoint(name, about.step, kind, arrays, about.numbers, skipped)
 
 
 def _compare(name: str, entries: Mapping, kind: Kind, template: Mapping[str, Any]) -> None:
     expected = {
-        name: tensor_file.entry_of(array)
+        name: tensors.entry_of(array)
         for name, array in template.items()
         if kind == "full" or name.startswith(PREFIX)
     }
-    if wrong := manifest.differences(entries, expected):
-        lines = "".join(f"\n  {line}" for line in wrong)
+    if problems := manifest.differences(entries, expected):
+        lines = "".join(f"\n  {line}" for line in problems)
         raise BadRun(f"run: {name} does not fit this config:{lines}")
 
 
@@ -234,7 +233,12 @@ def _step(name: str) -> int:
 
 
 class BackgroundSaver:
-    """Saves to `checkpoints` in a thread; use it with `with`, which waits for the last one."""
+    """Saves checkpoints in a thread of its own: training pays for a copy of the arrays, no more.
+
+    Hashing, writing and waiting for the disk happen in the thread, in the order of the calls, and
+    give the same bytes. A failed write is raised by the next call. It needs memory for one copy of
+    the state. Use it with `with`, which waits for the last save.
+    """
 
     def __init__(self, checkpoints: Checkpoints, log: MetricsLog | None = None):
         self._checkpoints, self._log = checkpoints, log
@@ -245,7 +249,7 @@ class BackgroundSaver:
     def save(self, step: int, arrays: Mapping[str, Any], numbers: Mapping[str, Any], **options):
         """Copy the arrays and return; options as in `Checkpoints.save`.
 
-        Waits for the save before, if that is still being written: one copy at a time.
+        Waits for the previous save if that is still being written: there is one copy at a time.
         """
         self.wait()
         self._copies = {name: self._copy(name, np.asarray(a)) for name, a in arrays.items()}
@@ -254,7 +258,7 @@ class BackgroundSaver:
         self._last = self._thread.submit(self._save, step, self._copies, dict(numbers), options)
 
     def wait(self) -> str | None:
-        """Until the last save is on the disk; its name, or the error that it met."""
+        """Wait until the last save is on the disk; return its name, or raise its error."""
         last, self._last = self._last, None
         return last.result() if last else None
 
@@ -272,26 +276,26 @@ class BackgroundSaver:
         self.close()
 
     def _copy(self, name: str, array: np.ndarray) -> np.ndarray:
-        # Into the memory of the copy before: fresh memory costs more to fill than the copying.
-        old = self._copies.get(name)
-        if old is None or (old.shape, old.dtype) != (array.shape, array.dtype):
+        # Into the memory of the previous copy: to fill fresh memory costs more than the copying.
+        previous = self._copies.get(name)
+        if previous is None or (previous.shape, previous.dtype) != (array.shape, array.dtype):
             return np.array(array, order="C")
-        np.copyto(old, array)
-        return old
+        np.copyto(previous, array)
+        return previous
 
     def _save(self, step: int, arrays: dict, numbers: dict, options: dict) -> str:
-        # The rows up to this step first: a run resumed from here must not lack them.
+        # The log up to this step first: a run resumed from here must not lack its rows.
         if self._log:
             self._log.sync_file()
         return self._checkpoints.save(step, arrays, numbers, **options)
 
 
 def export_weights(path: Path, arrays: Mapping[str, np.ndarray], card: Mapping[str, Any]) -> None:
-    """`path` and the card beside it, each whole or not at all."""
+    """Write weights as a safetensors file, and beside it a JSON card that explains them."""
     from safetensors.numpy import save
 
     if path.suffix != ".safetensors" or not path.parent.is_dir():
-        raise BadConfig([f"{path} is no name of a .safetensors file in a folder that is there."])
+        raise BadConfig([f"{path} must end in .safetensors and lie in a folder that exists."])
     shapes = {name: [list(array.shape), array.dtype.name] for name, array in arrays.items()}
     text = json.dumps({**card, "arrays": shapes}, indent=1, ensure_ascii=False)
     data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})

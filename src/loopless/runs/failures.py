@@ -1,8 +1,7 @@
 """How a run ends when it does not end well, and the exit code of each way.
 
-The command line prints the message of a `Failure` and exits with its code; whatever else is
-raised is a bug and keeps its traceback. Imports the standard library only.
-Tests: `tests/runs/test_folder.py`, and those of whoever raises them.
+The command line prints the message of a `Failure` and exits with its code. Any other exception is
+a bug and keeps its traceback.
 """
 
 import errno
@@ -24,13 +23,13 @@ EXIT_CODES = {
 
 
 class Failure(Exception):
-    """An end that the user is told of in words, with an exit code and without a traceback."""
+    """An end that is reported in words, with an exit code and without a traceback."""
 
     exit_code = USAGE
 
 
 class BadConfig(Failure):
-    """All that is wrong with a config, a line each."""
+    """All problems of a config, one line each."""
 
     def __init__(self, problems: Sequence[str]):
         self.problems = list(problems)
@@ -38,33 +37,33 @@ class BadConfig(Failure):
 
 
 class BadRun(Failure):
-    """A run folder, or what is in it, that cannot be used."""
+    """A run folder that cannot be used, or something in it that cannot."""
 
 
 class RunInUse(Failure):
-    """A run folder that another process trains in."""
+    """A run folder in which another process trains."""
 
 
 class WriteFailed(Failure):
-    """The disk did not take what a run had to write."""
+    """The disk refused what a run had to write."""
 
     exit_code = WRITE_FAILED
 
 
 class NonFinite(Failure):
-    """A loss or gradient that is no finite number."""
+    """A loss or gradient that is not finite."""
 
     exit_code = NON_FINITE
 
 
 class EnvFailed(Failure):
-    """An environment that failed while it trained an agent, who was saved."""
+    """An environment that failed during training; the agent was saved."""
 
     exit_code = NON_FINITE
 
 
 class Interrupted(Failure):
-    """A run that was asked to stop, and has saved itself."""
+    """A run that was asked to stop, and was saved."""
 
     exit_code = INTERRUPTED
 

@@ -34,8 +34,7 @@ PACKAGES = ("loopless", "numpy", "jax", "jaxlib", "equinox", "optax", "gymnasium
 FORMAT = 1
 LARGEST_JSON = 1 << 20  # bytes of a run.json or config.toml; ours have a few thousand
 
-
-_held: "weakref.WeakSet[Lock]" = weakref.WeakSet()
+_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 class Lock:
@@ -63,7 +62,7 @@ class Lock:
             raise WriteFailed(
                 f"run: cannot lock {path}: {error.strerror}. Put the run on another disk."
             ) from error
-        _held.add(self)
+        _locks.add(self)
 
     def release(self) -> None:
         """Let other processes take the lock; a second call does nothing."""
@@ -74,7 +73,7 @@ class Lock:
 
 def _release_in_child() -> None:
     """Close the locks in a forked worker: the parent keeps them, and no orphan holds them."""
-    for lock in list(_held):
+    for lock in list(_locks):
         with suppress(OSError):
             lock.release()
 
@@ -83,7 +82,7 @@ os.register_at_fork(after_in_child=_release_in_child)
 
 
 class RunFolder:
-    """Where everything of one run lies. `create` or `open` makes it."""
+    """The folder of one run. `create` makes a new one, `open` finds one that exists."""
 
     def __init__(self, path: Path, facts: dict[str, Any], lock: Lock | None):
         self.path, self.facts, self._lock = path, facts, lock
@@ -96,7 +95,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, root: Path, name: str | None, trainer: str, config: Any) -> "RunFolder":
-        """A new run, locked. Without a name: trainer, environment and the next free number."""
+        """Create and lock a run. The default name is trainer, environment and a free number."""
         root = Path(root)
         if name is not None and (problem := _bad_name(name)):
             raise BadConfig([problem])
@@ -121,31 +120,31 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, lock: bool = False) -> "RunFolder":
-        """A run that is there; `lock` it to train, and so tidy up after a process that died."""
+        """Open a run. With `lock`, to train, also tidy up after a process that died."""
         path = Path(path)
         if not path.is_dir():
             raise BadRun(f"run: there is no run {path}.{_nearest(path)}")
         facts = _read_facts(path)
-        held = Lock(path / "lock") if lock else None
-        run = cls(path, facts, held)
-        if held:
+        taken = Lock(path / "lock") if lock else None
+        run = cls(path, facts, taken)
+        if taken:
             try:
                 with writing(f"into {path}"):
                     run.checkpoints.mkdir(exist_ok=True)
                     atomic.recover(path)
                     atomic.recover(run.checkpoints)
             except BaseException:
-                held.release()
+                taken.release()
                 raise
         return run
 
     def config(self, cls: type) -> Any:
-        """The run's config, as an instance of the trainer's config class."""
+        """Return the run's config as an instance of the trainer's config class."""
         text = _read_small(self.config_file, "config.toml")
         return configs.from_toml(cls, text, source=str(self.config_file))
 
     def change_config(self, config: Any) -> None:
-        """From now on the run has this config."""
+        """Replace the config of the run."""
         with writing(str(self.config_file), kept="The old config is kept"):
             atomic.write_file(self.config_file, _config_file(self.trainer, config))
 
@@ -174,25 +173,25 @@ def _bad_name(name: str) -> str | None:
 
 
 def _make_root(root: Path) -> None:
-    """The folder of runs. It is made if only itself is missing."""
+    """Create the folder of all runs, if its parent exists."""
     try:
         root.mkdir(exist_ok=True)
     except FileNotFoundError:
         raise BadConfig([f"there is no folder {root.parent} for the runs. Create it."]) from None
     except (FileExistsError, NotADirectoryError):
-        raise BadConfig([f"{root} is no folder; runs go into one."]) from None
+        raise BadConfig([f"{root} is a file; runs need a folder."]) from None
     except OSError as error:
         with writing(f"a run into {root}"):
             raise error
 
 
 def _sweep(root: Path) -> None:
-    """Remove what a process left that died while it made a run. A living one holds its lock."""
+    """Remove what a process left that died while it created a run. A living one holds its lock."""
     for lock in root.glob(f".*{atomic.STAGED}/lock"):
         with suppress(OSError, RunInUse, WriteFailed):
-            held = Lock(lock)
+            taken = Lock(lock)
             atomic.remove(lock.parent)
-            held.release()
+            taken.release()
 
 
 def _fill(staged: Path, facts: dict[str, Any], trainer: str, config: Any) -> None:
@@ -215,12 +214,12 @@ def _config_file(trainer: str, config: Any) -> bytes:
 
 
 def _publish(staged: Path, root: Path, name: str | None, stem: str) -> Path:
-    """Rename to the name asked for, or to the first number that is free."""
+    """Rename to `name`, or without one to the first number that is free; return the new path."""
     number = _next_number(root, stem)
     while True:
         path = root / (name or f"{stem}-{number}")
         try:
-            # Onto an existing run the system refuses to rename, so that two cannot get one name.
+            # The system refuses to rename onto an existing run: two runs cannot get one name.
             os.rename(staged, path)
             atomic.synchronize(root)
             return path
@@ -235,8 +234,8 @@ def _publish(staged: Path, root: Path, name: str | None, stem: str) -> Path:
 
 def _next_number(root: Path, stem: str) -> int:
     pattern = re.compile(re.escape(stem) + r"-(\d{1,9})")
-    found = (pattern.fullmatch(name) for name in os.listdir(root))
-    return max((int(match[1]) + 1 for match in found if match), default=0)
+    matches = (pattern.fullmatch(name) for name in os.listdir(root))
+    return max((int(match[1]) + 1 for match in matches if match), default=0)
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
@@ -265,9 +264,9 @@ def _read_small(path: Path, name: str) -> str:
     try:
         return atomic.read_small(path, LARGEST_JSON).decode()
     except FileNotFoundError:
-        raise BadRun(f"run: {path.parent} is no run: it has no {name}.") from None
+        raise BadRun(f"run: {path.parent} is not a run: it has no {name}.") from None
     except UnicodeDecodeError:
-        raise BadRun(f"run: {path} is broken: it is no text in UTF-8.") from None
+        raise BadRun(f"run: {path} is broken: it is not text in UTF-8.") from None
     except OSError as error:
         raise BadRun(f"run: cannot read {path}: {error.strerror}.") from None
 
@@ -278,7 +277,7 @@ def _nearest(path: Path) -> str:
         if hint := did_you_mean(path.name, others, lambda name: str(path.with_name(name))):
             return hint
         if others:
-            return f" There is: {', '.join(sorted(others)[-5:])}."
+            return f" There are: {', '.join(sorted(others)[-5:])}."
     return ""
 
 

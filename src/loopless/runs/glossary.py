@@ -1,8 +1,7 @@
-"""Every metric a run may log: its unit, what it means, in which picture it is drawn and how.
+"""Every metric that a run may log: its unit, its meaning, and the picture that shows it.
 
-One table: the log refuses names that are not in it, the plots read their pictures from it, and
-the documentation prints it as its glossary. Imports the standard library only.
-Tests: `tests/runs/test_metrics_log.py`.
+There is one table: the log refuses names that are not in it, the plots read their pictures from
+it, and the documentation prints it as a glossary.
 """
 
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ Style = Literal["line", "low", "high", "spread", "stack"]
 class Metric:
     """A row of the table.
 
-    `picture` is the name of its file under `plots/`, or None if it is not drawn. `style`: a line;
+    `picture` is the name of its file under `plots/`, or None if it is not drawn. `style` is a line;
     the low or high edge of the band around that picture's line; the half-width of a band around
-    the line before it in the table; or a layer of a stack whose sum is 1. `each`: one number a
-    seed, or for each seed one number a component.
+    the line before it in the table; or a layer of a stack whose sum is 1. `each` says whether there
+    is one number for each seed, or one for each component of each seed.
     """
 
     unit: str

@@ -1,9 +1,9 @@
-"""The log of a run: `metrics.jsonl`, one JSON object a line, appended to and the source of plots.
+"""The log of a run: `metrics.jsonl`, one JSON object a line, which all plots are drawn from.
 
 Lines are gathered and handed to the operating system about once a second, so that logging costs
-the training thread next to nothing; `sync` makes them durable when a checkpoint is saved. After a
-crash the last line may be torn: it is cut when the log is opened again, and readers skip it.
-Imports NumPy. Tests: `tests/runs/test_metrics_log.py`.
+the training thread next to nothing; `sync` waits for the disk when a checkpoint is saved. After a
+crash the last line may be torn: it is cut when the log is opened again, and readers skip it. `Log`
+follows a log that grows. The table of metrics is in `glossary`.
 """
 
 import json
@@ -40,50 +40,50 @@ class MetricsLog:
             os.ftruncate(self._file, _end_of_last_line(self._file))
 
     def write(self, step: int, kind: Kind = "train", **values: Any) -> None:
-        """Log numbers of one step: each a number, or one a seed; lists of them, by component."""
+        """Log the metrics of one step: each a number, one per seed, or a list per seed."""
         unknown = [name for name in values if name not in METRICS]
         if unknown:
             raise ValueError(" ".join(map(_unknown, unknown)) + " Enter new names in METRICS.")
         self._append(step, kind, {name: _plain(name, value) for name, value in values.items()})
 
     def event(self, step: int, event: str, message: str = "") -> None:
-        """Log something that happened: "start", "resume", "restart", "interrupt", "nan", "end"."""
+        """Log an event: "start", "resume", "restart", "interrupt", "nan", "error" or "end"."""
         self._append(step, "event", {"event": event, "message": message})
 
     def flush(self) -> None:
-        """Hand what is pending to the operating system; it then outlives this process."""
+        """Hand pending lines to the operating system, where they outlive this process."""
         with writing(str(self.path), kept="What was logged before is kept"):
             while self._pending:
-                # A disk that fills up takes a part; the rest stays pending, so that no line is
-                # written twice if there is room later.
+                # A full disk takes a part. The rest stays pending, so that no line is written
+                # twice if there is room later.
                 del self._pending[: os.write(self._file, self._pending)]
         self._flushed_at = self._clock()
 
     def sync(self) -> None:
-        """`flush`, and wait until the disk has it."""
+        """Flush, and wait until the disk has everything."""
         self.flush()
         self.sync_file()
 
     def sync_file(self) -> None:
-        """Wait until the disk has what was flushed. Any thread may do this."""
+        """Wait until the disk has what was flushed. Any thread may call this."""
         with writing(str(self.path)):
             os.fsync(self._file)
 
     def trim_after(self, step: int) -> int:
-        """Drop the rows after `step`, which a resumed run will write again; how many they were.
+        """Delete the rows after `step`, which a resumed run writes again, and return their number.
 
-        A row that cannot be read is dropped too.
+        Rows that cannot be read are deleted too.
         """
         self.flush()
         lines = self.path.read_bytes().split(b"\n")[:-1]
-        kept = [line for line in lines if (row := _row(line)) is not None and row["step"] <= step]
-        if len(kept) < len(lines):
+        rest = [line for line in lines if (row := _row(line)) is not None and row["step"] <= step]
+        if len(rest) < len(lines):
             with writing(str(self.path), kept="The old log is kept"):
-                atomic.write_file(self.path, b"".join(line + b"\n" for line in kept))
+                atomic.write_file(self.path, b"".join(line + b"\n" for line in rest))
                 new = os.open(self.path, os.O_RDWR | os.O_APPEND)
             os.close(self._file)
             self._file = new
-        return len(lines) - len(kept)
+        return len(lines) - len(rest)
 
     def close(self) -> None:
         """Flush and let go of the file; a second call does nothing."""
@@ -110,7 +110,7 @@ class MetricsLog:
 
 
 def read(path: Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
-    """All rows. A torn last line is skipped; so are broken ones, each named in `problems`."""
+    """Return all rows. Torn and broken lines are skipped, and `problems` names the broken ones."""
     lines = Path(path).read_bytes().split(b"\n")
     rows = []
     for number, line in enumerate(lines[:-1], 1):  # what follows the last newline is being written
@@ -118,27 +118,33 @@ def read(path: Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
         if row is not None:
             rows.append(row)
         elif problems is not None:
-            problems.append(f"{path}, line {number} is no row of a log; it is left out.")
+            problems.append(f"{path}, line {number} is not a row of a log; it is left out.")
     return rows
 
 
 def columns(rows: Iterable[dict[str, Any]], kind: str = "train") -> dict[str, np.ndarray]:
-    """Rows of one kind as arrays by name, "step" and "time" among them; NaN where there is none.
+    """Return rows of one kind as arrays by name, with "step" and "time"; NaN marks gaps.
 
-    A metric with one number a seed comes as [rows, seeds], one by component as [rows, seeds,
-    components], any other as [rows].
+    A metric with one number per seed has shape [rows, seeds], one by component [rows, seeds,
+    components], any other [rows].
     """
     chosen = [row for row in rows if row["kind"] == kind]
     names = dict.fromkeys(name for row in chosen for name in row if name in METRICS)
     readers = {"seed": _column, "component": _columns_of_components}
-    found = {name: readers[METRICS[name].each]([row.get(name) for row in chosen]) for name in names}
+    arrays = {
+        name: readers[METRICS[name].each]([row.get(name) for row in chosen]) for name in names
+    }
     steps = np.array([row["step"] for row in chosen], np.int64)
     times = np.array([row["time"] for row in chosen], np.float64)
-    return {"step": steps, "time": times} | found
+    return {"step": steps, "time": times} | arrays
 
 
 class Log:
-    """What `metrics.jsonl` says up to the last `refresh`."""
+    """A log that grows, read as it grows: each line once, kept as columns.
+
+    A picture every few seconds must not read a long run from its beginning each time, nor hold it
+    as dictionaries. The columns show the log as it was at the last `refresh`.
+    """
 
     def __init__(self, path: Path):
         self._path = Path(path)
@@ -151,18 +157,18 @@ class Log:
         self.events: list[dict[str, Any]] = []
 
     def refresh(self) -> Iterator[list[dict[str, Any]]]:
-        """Read what is new, and yield it block by block.
+        """Read what is new, and yield the rows block by block.
 
-        A log that was trimmed is another file, and is read from its beginning.
+        A log that was trimmed is a new file, and is read from its beginning.
         """
         try:
             file = open(self._path, "rb")  # noqa: SIM115
         except FileNotFoundError:
             return
         with file:
-            found = os.fstat(file.fileno())
-            identity = (found.st_dev, found.st_ino)
-            if identity != self._identity or found.st_size < self._read:
+            status = os.fstat(file.fileno())
+            identity = (status.st_dev, status.st_ino)
+            if identity != self._identity or status.st_size < self._read:
                 self._forget()
                 self._identity = identity
             file.seek(self._read)
@@ -175,22 +181,22 @@ class Log:
                 yield rows
 
     def _take(self, rows: list[dict[str, Any]]) -> None:
-        self.train = _joined(self.train, columns(rows, "train"))
-        self.evaluations = _joined(self.evaluations, columns(rows, "eval"))
+        self.train = _join(self.train, columns(rows, "train"))
+        self.evaluations = _join(self.evaluations, columns(rows, "eval"))
         self.events += [row for row in rows if row["kind"] == "event"]
 
 
-def _joined(old: Columns, new: Columns) -> Columns:
-    """The rows of both; NaN where one of them lacks a column."""
+def _join(old: Columns, new: Columns) -> Columns:
+    """Return the rows of both; NaN where one of them lacks a column."""
     if not len(new["step"]):
         return old
-    return {name: _stacked(name, old, new) for name in {**old, **new}}
+    return {name: _stack(name, old, new) for name in {**old, **new}}
 
 
-def _stacked(name: str, *parts: Columns) -> np.ndarray:
-    given = [part[name] for part in parts if name in part]
-    # One number a seed, if ever there was one; what does not fit is no number of these seeds.
-    shape = max((array.shape[1:] for array in given), key=len)
+def _stack(name: str, *parts: Columns) -> np.ndarray:
+    arrays = [part[name] for part in parts if name in part]
+    # One number per seed, if there ever was; values that do not fit are of other seeds.
+    shape = max((array.shape[1:] for array in arrays), key=len)
     padded = [
         part[name]
         if name in part and part[name].shape[1:] == shape
@@ -213,13 +219,13 @@ def _columns_of_components(values: list[Any]) -> np.ndarray:
     shapes = [_shape(value) for value in values]
     shape = next(filter(None, shapes), (0, 0))
     gap = np.full(shape, None)
-    rows = [value if own == shape else gap for value, own in zip(values, shapes, strict=True)]
+    rows = [value if its == shape else gap for value, its in zip(values, shapes, strict=True)]
     flat = [[_number(x) for row in value for x in row] for value in rows]
     return np.array(flat, np.float64).reshape(len(values), *shape)
 
 
 def _shape(value: Any) -> tuple[int, int] | None:
-    """[seeds, components] of lists of lists, all of them alike."""
+    """Return [seeds, components] of lists of lists of equal length; None for anything else."""
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
         return None
     widths = {len(row) for row in value}
@@ -240,14 +246,14 @@ def _unknown(name: str) -> str:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A number, or lists of numbers, as JSON has them: what is not finite becomes null."""
+    """Return a number, or lists of numbers, for JSON: what is not finite becomes null."""
     if type(value) in (int, float) and METRICS[name].each == "seed":
         return value if math.isfinite(value) else None
     array = np.asarray(value)
     if METRICS[name].each == "component":
         fits, wanted = array.ndim == 2, "[seeds, components]"
     else:
-        fits, wanted = array.ndim <= 1, "a number, or one number a seed"
+        fits, wanted = array.ndim <= 1, "a number, or one number per seed"
     if not fits or array.dtype.kind not in "iuf":
         raise TypeError(
             f"metrics: {name} has shape {array.shape} and dtype {array.dtype}; log {wanted}."
@@ -261,7 +267,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """The row in a line; None if there is none, whole and with its three fixed keys."""
+    """Return the row in a line; None unless it is whole and has its three fixed keys."""
     try:
         row = json.loads(line, parse_constant=_refuse)
         fixed = type(row["step"]) is int and isinstance(row["kind"], str)
@@ -275,16 +281,16 @@ def _refuse(token: str) -> None:
 
 
 def _end_of_last_line(file: int) -> int:
-    """How many bytes of a log are whole lines."""
+    """Return how many bytes of a log are whole lines."""
     end = os.fstat(file).st_size
     for start in _blocks_from(end):
         block = os.pread(file, end - start, start)
-        if (found := block.rfind(b"\n")) >= 0:
-            return start + found + 1
+        if (newline := block.rfind(b"\n")) >= 0:
+            return start + newline + 1
         end = start
     return 0
 
 
 def _blocks_from(end: int, size: int = 1 << 16) -> Iterator[int]:
-    """Where the blocks of a file start, from the last to the first."""
+    """Return where the blocks of a file start, from the last to the first."""
     return iter(range((max(end, 1) - 1) // size * size, -1, -size))

@@ -1,8 +1,7 @@
 """The loop around a trainer: rows of metrics, evaluations, checkpoints, pictures, signals.
 
 A trainer knows how to advance by a chunk; everything else that a run does happens here, the same
-for all of them. Imports the rest of `runs`. Tests: `tests/runs/test_session.py`, with a trainer of
-a few lines.
+for all of them. `tests/runs/test_session.py` shows it with a trainer of a few lines.
 """
 
 import tomllib
@@ -28,7 +27,7 @@ from loopless.runs.signals import StopSignals
 SHOWN = ("return_mean", "eval_return", "loss")  # while an agent trains
 TRACED = 6  # which chunk of a session --profile traces
 
-# What a run may be told anew when it is resumed: it changes nothing of what is learned from there.
+# Settings that may change when a run is resumed: they do not affect what is learned.
 MAY_CHANGE = {
     "steps", "run", "runs", "eval_every", "eval_episodes", "log_every", "plot_every",
     "checkpoint_every", "on_nan", "profile", "tensorboard",
@@ -38,49 +37,49 @@ MAY_CHANGE = {
 class Trainer(Protocol):
     """What a run needs of a trainer. A step is whatever `total` counts.
 
-    Beside these it may have `snapshot() -> arrays` for pictures of its own, the metrics `shown`
-    while it runs, and `judged_by`, the metric whose largest value marks the best weights; or its
-    smallest, with `least_is_best`.
+    It may also have `snapshot() -> arrays` for pictures of its own, `shown` (the metrics that the
+    display shows), and `judged_by` (the metric whose largest value marks the best weights; the
+    smallest, with `least_is_best`).
     """
 
     step: int
     total: int
 
     def advance(self, clock: Clock) -> Mapping[str, Any]:
-        """One chunk further; its metrics."""
+        """Advance by one chunk, and return its metrics."""
         ...
 
     def evaluate(self) -> Mapping[str, Any]:
-        """The metrics of an evaluation, eval_return among them."""
+        """Evaluate the policy, and return metrics such as eval_return."""
         ...
 
     def failure(self) -> str | None:
-        """What was not finite, if learning stopped at it."""
+        """Return what was not finite, if learning stopped because of it."""
         ...
 
     def arrays(self) -> Mapping[str, Any]:
-        """All that `restore` needs, the weights under "weights/"."""
+        """Return all arrays that `restore` needs; names of weights begin with "weights/"."""
         ...
 
     def restore(self, checkpoint: Checkpoint) -> str:
-        """Go on from there; what could not be restored, in words."""
+        """Continue from a checkpoint, and return in words what could not be restored."""
         ...
 
     def close(self) -> None: ...
 
 
 def train(
-    trainer: Trainer, run: RunFolder, config: Any, found: Checkpoint | None = None
+    trainer: Trainer, run: RunFolder, config: Any, checkpoint: Checkpoint | None = None
 ) -> dict[str, Any]:
-    """Train to the end, from the checkpoint `found` if there is one; the last metrics.
+    """Train to the end, from `checkpoint` if there is one, and return the last metrics.
 
     Raises Interrupted after a signal, NonFinite if learning stopped, EnvFailed if an environment
-    did, WriteFailed if the disk did; in each case what was trained so far is saved, if it can be.
-    BadRun if the checkpoint is of another config.
+    failed, WriteFailed if the disk did. In each case what was trained so far is saved, if that is
+    possible. Raises BadRun if the checkpoint is of another config.
     """
     session = _Session(trainer, run, config)
     with session:
-        session.begin(found)
+        session.begin(checkpoint)
         while trainer.step < trainer.total:
             session.chunk()
         return session.end()
@@ -109,20 +108,20 @@ class _Session:
     def __exit__(self, *error: Any) -> None:
         self.open.__exit__(*error)
 
-    def begin(self, found: Checkpoint | None) -> None:
+    def begin(self, checkpoint: Checkpoint | None) -> None:
         trainer = self.trainer
-        if found is None:
+        if checkpoint is None:
             self.log.trim_after(-1)  # of a process that died before its first checkpoint
             snapshots.trim_after(self.run.path, -1)
             self.log.event(0, "start")
         else:
-            self.refuse_another_config(found)
-            lost = trainer.restore(found)
-            self.best = found.numbers.get("best", -np.inf)
-            self.log.trim_after(found.step)
-            self.checkpoints.trim_after(found.step)
-            snapshots.trim_after(self.run.path, found.step)
-            self.log.event(found.step, "resume", lost)
+            self.refuse_another_config(checkpoint)
+            lost = trainer.restore(checkpoint)
+            self.best = checkpoint.numbers.get("best", -np.inf)
+            self.log.trim_after(checkpoint.step)
+            self.checkpoints.trim_after(checkpoint.step)
+            snapshots.trim_after(self.run.path, checkpoint.step)
+            self.log.event(checkpoint.step, "resume", lost)
         self.clock = Clock(trainer.step)
         shown = getattr(trainer, "shown", SHOWN)
         self.progress = self.open.enter_context(
@@ -132,11 +131,11 @@ class _Session:
             Renderer(self.run.path, tensorboard=self.config.tensorboard, note=self.progress.note)
         )
         self.stop = self.open.enter_context(StopSignals(self.progress.note))
-        if found is None:
+        if checkpoint is None:
             self.snapshot()
 
-    def refuse_another_config(self, found: Checkpoint) -> None:
-        before = found.numbers.get("config", self.settings)
+    def refuse_another_config(self, checkpoint: Checkpoint) -> None:
+        before = checkpoint.numbers.get("config", self.settings)
         before, now = _fixed(configs.complete(type(self.config), before)), self.settings
         changed = [
             f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
@@ -145,7 +144,7 @@ class _Session:
         ]
         if changed:
             raise BadRun(
-                f"run: {self.run.config_file} has changed since {found.name} was saved: "
+                f"run: {self.run.config_file} has changed since {checkpoint.name} was saved: "
                 f"{'; '.join(changed)}. Change it back; or start a run of its own, with --config."
             )
 
@@ -182,12 +181,12 @@ class _Session:
             raise
 
     def rescue(self, error: Exception) -> str:
-        """Save what was learned before something failed, if it is still there; where, in words."""
+        """Save what was learned before a failure, if possible, and return where, in words."""
         try:
             self.log.event(self.trainer.step, "error", str(error))
             self.save()
             self.saver.wait()
-        except Exception:  # a program that failed in its midst has used up its state
+        except Exception:  # a program that failed halfway has used up its state
             return ""
         return self.saved()
 
@@ -196,7 +195,7 @@ class _Session:
         return f"Saved at step {self.trainer.step:,}. {again}"
 
     def trace(self) -> Any:
-        """With --profile: a trace of one chunk after those that compile, for it is large."""
+        """With --profile, trace one chunk after those that compile; more would be large."""
         if not self.config.profile or self.chunks != TRACED:
             return nullcontext()
         import jax
@@ -217,13 +216,13 @@ class _Session:
 
     def evaluate(self) -> None:
         with self.clock("eval"):
-            found = self.trainer.evaluate()
-        self.write(found, "eval")
-        self.judge(found[self.judged_by])
+            metrics = self.trainer.evaluate()
+        self.write(metrics, "eval")
+        self.judge(metrics[self.judged_by])
 
     @property
     def judged_by(self) -> str:
-        """The metric by which the best weights are kept."""
+        """Return the metric that decides which weights are the best."""
         usual = "eval_return" if self.config.eval_every else "return_mean"
         return getattr(self.trainer, "judged_by", usual)
 
@@ -242,7 +241,7 @@ class _Session:
         self.saver.save(self.trainer.step, self.trainer.arrays(), numbers, **options)
 
     def snapshot(self) -> None:
-        """What the trainer's own pictures are drawn from, as it is now."""
+        """Save what the trainer's own pictures are drawn from."""
         take = getattr(self.trainer, "snapshot", None)
         if take is not None:
             snapshots.save(self.run.path, take())
@@ -255,7 +254,7 @@ class _Session:
         raise Interrupted(f"run: {name}. {self.saved()}")
 
     def crash(self, reason: str) -> None:
-        """Learning stopped: save it as it stands, apart from the good checkpoints."""
+        """Save the state at which learning stopped, apart from the good checkpoints."""
         bundle = self.run.path / "crash"
         with writing(f"into {bundle}"):
             bundle.mkdir(exist_ok=True)

@@ -4,9 +4,9 @@
         while step < steps and not stop.requested: ...
 
 Python runs its own handlers only between bytecodes of the main thread, which may be inside one
-compiled chunk for seconds, and merges signals that come meanwhile. So the handlers here do
-nothing; the C handler behind them writes a byte for each signal, and a thread reads those.
-Imports the standard library only. Tests: `tests/runs/test_signals.py`.
+compiled chunk for seconds, and merges signals that arrive meanwhile. So the Python handlers here
+do nothing; the C handler behind them writes one byte for each signal, and a thread reads the
+bytes.
 """
 
 import os
@@ -25,7 +25,7 @@ _active: "StopSignals | None" = None
 
 
 class StopSignals:
-    """Whether somebody asked to stop. In the main thread only; elsewhere it just never is asked."""
+    """Whether somebody asked to stop. Works in the main thread; elsewhere nobody ever asks."""
 
     def __init__(self, say: Callable[[str], None] | None = None):
         self.signal: signal.Signals | None = None
@@ -80,7 +80,7 @@ class StopSignals:
 
 
 def _nothing(number: int, frame: Any) -> None:
-    """A handler of Python's must be set for the byte to be written."""
+    """Do nothing: a Python handler must be set for the byte to be written."""
 
 
 def _say(text: str) -> None:
@@ -89,7 +89,7 @@ def _say(text: str) -> None:
 
 
 def _leave(number: int, terminal: Any) -> None:
-    """End now, with the code that a shell gives to this signal, and leave a usable terminal."""
+    """End now, with the exit code that a shell gives to this signal, and restore the terminal."""
     with suppress(Exception):
         if terminal is not None:
             import termios
@@ -110,10 +110,10 @@ def _terminal_settings() -> Any:
 
 
 def _in_child() -> None:
-    """In a forked worker: Ctrl-C is the parent's business, SIGTERM ends the worker as ever.
+    """Leave Ctrl-C to the parent of a forked worker; SIGTERM ends the worker as usual.
 
-    The terminal sends Ctrl-C to all of them; without this each worker's byte would count as one
-    more signal, and the first would end the run.
+    The terminal sends Ctrl-C to all of them. Without this, each worker's byte would count as one
+    more signal, and a single Ctrl-C would end the run.
     """
     global _active
     if _active:

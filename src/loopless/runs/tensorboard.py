@@ -1,9 +1,8 @@
-"""TensorBoard's event files, written from the log by the renderer process.
+"""TensorBoard's event files, written from the log by the process that draws.
 
-The training process neither writes them nor imports TensorBoard; and since the log is the truth,
-a resumed run writes its files anew instead of mending what an interrupted one left. Several seeds
+The training process neither writes them nor imports TensorBoard. Since the log is the truth, a
+resumed run writes its files anew instead of mending what an interrupted one left. Several seeds
 become several runs, `seed_0` and so on. Needs the extra `tensorboard`, and no TensorFlow.
-Tests: `tests/runs/test_tensorboard.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NAME = "events.out.tfevents"
 
 
 def problems() -> list[str]:
-    """Why event files cannot be written here, for a config to check before the run begins."""
+    """Return why event files cannot be written, for a config to check before the run begins."""
     if find_spec("tensorboard") is None:
         problem = (
             "tensorboard is set, but the package tensorboard is not installed. Install it with "
@@ -39,8 +38,8 @@ class EventFiles:
     """The event files of a run, under `tensorboard/` in its folder."""
 
     def __init__(self, folder: Path):
-        if wrong := problems():
-            raise BadConfig(wrong)
+        if missing := problems():
+            raise BadConfig(missing)
         self._folder = Path(folder) / "tensorboard"
         for old in [*self._folder.glob(f"{NAME}.*"), *self._folder.glob(f"seed_*/{NAME}.*")]:
             # Emptied now and removed next time: a TensorBoard that has it open would get stuck.
@@ -51,7 +50,7 @@ class EventFiles:
         self._files: dict[str, _EventFile] = {}
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows of the log; what is no finite number is left out."""
+        """Add rows of the log; values that are not finite are left out."""
         for row in rows:
             scalars: dict[str, dict[str, float]] = {}
             for name, value in row.items():
@@ -61,10 +60,10 @@ class EventFiles:
                 several = isinstance(value, list)
                 for seed, numbers in enumerate(value if several else [value]):
                     place = f"seed_{seed}" if several else ""
-                    own = {tag: numbers}
-                    if isinstance(numbers, list):  # one a component
-                        own = {f"{tag}/{i}": number for i, number in enumerate(numbers, 1)}
-                    for tag_, number in own.items():
+                    tagged = {tag: numbers}
+                    if isinstance(numbers, list):  # one for each component
+                        tagged = {f"{tag}/{i}": number for i, number in enumerate(numbers, 1)}
+                    for tag_, number in tagged.items():
                         if number is not None and math.isfinite(number):
                             scalars.setdefault(place, {})[tag_] = number
             for place, values in scalars.items():
@@ -102,8 +101,12 @@ class _EventFile:
         self._add(self._event(wall_time=now, step=0, session_log=start))
 
     def write(self, step: int, wall_time: float, values: Mapping[str, float]) -> None:
-        found = [self._summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-        self._add(self._event(wall_time=wall_time, step=step, summary=self._summary(value=found)))
+        summaries = [
+            self._summary.Value(tag=tag, simple_value=value) for tag, value in values.items()
+        ]
+        self._add(
+            self._event(wall_time=wall_time, step=step, summary=self._summary(value=summaries))
+        )
 
     def _add(self, event: Any) -> None:
         self._records.write(event.SerializeToString())

@@ -1,9 +1,9 @@
-"""JAX pytrees as named NumPy arrays and back, exactly: names from the path, random keys included.
+"""Convert JAX pytrees to named NumPy arrays and back, exactly, random keys included.
 
     arrays = flatten({"weights": params, "optimiser": opt_state, "key": key})
-    state = unflatten(state, found.arrays)          # `state` gives the structure, types and places
+    state = unflatten(state, checkpoint.arrays)   # `state` gives the structure, types and places
 
-Imports JAX when called. Tests: `tests/runs/test_trees.py`.
+JAX is imported when these are called.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Tree = TypeVar("Tree")
 
 
 def flatten(tree: Any) -> dict[str, np.ndarray]:
-    """The leaves by the names of their paths, `weights/layers/0/bias`.
+    """Return the leaves by the names of their paths, such as `weights/layers/0/bias`.
 
     On the CPU the arrays may share the memory of the leaves: save or copy them before a donated
     call reuses it. ValueError names every leaf that could not come back as it was.
@@ -35,12 +35,12 @@ def flatten(tree: Any) -> dict[str, np.ndarray]:
 
 
 def unflatten(template: Tree, arrays: Mapping[str, np.ndarray]) -> Tree:
-    """A tree like `template` with the values of `arrays`, copied to where its leaves are."""
+    """Return a tree like `template` with the values of `arrays`, on the same devices."""
     import jax
 
     expected = {name: entry_of(array) for name, array in flatten(template).items()}
-    if wrong := differences({name: entry_of(a) for name, a in arrays.items()}, expected):
-        raise ValueError(f"checkpoint: the arrays do not fit: {'; '.join(wrong)}.")
+    if problems := differences({name: entry_of(a) for name, a in arrays.items()}, expected):
+        raise ValueError(f"checkpoint: the arrays do not fit: {'; '.join(problems)}.")
     leaves = [_like(leaf, arrays[name]) for name, leaf in _named(template).items()]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 

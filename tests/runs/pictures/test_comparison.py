@@ -6,7 +6,7 @@ from support import made_up_runs
 
 from loopless.runs.failures import BadRun
 from loopless.runs.pictures import comparison, look, series
-from loopless.runs.pictures.comparison import grouped
+from loopless.runs.pictures.comparison import group_runs
 from loopless.runs.pictures.plots import Run
 from loopless.runs.pictures.series import bootstrap_band, iqm
 
@@ -25,7 +25,7 @@ def run(tmp_path):
 
 
 def groups_of(*folders):
-    return {group.label: len(group.curves) for group in grouped([*map(Run.read, folders)], "loss")}
+    return {group.label: len(group.curves) for group in group_runs([*map(Run.read, folders)], "loss")}
 
 
 def test_runs_that_differ_by_seed_are_one_group(run):
@@ -69,7 +69,7 @@ def test_a_run_without_a_config_stands_alone(run):
 
 def test_the_line_is_the_iqm_on_the_common_steps(run):
     folders = [run(f"a-{seed}", seed=seed, steps=1000 + 100 * seed) for seed in range(5)]
-    (group,) = grouped([*map(Run.read, folders)], "eval_return")
+    (group,) = group_runs([*map(Run.read, folders)], "eval_return")
     assert (group.steps[0], group.steps[-1]) == (140, 1000)
     runs = [Run.read(folder).evaluations for folder in folders]
     expected = [np.interp(group.steps, one["step"], one["eval_return"]) for one in runs]
@@ -167,5 +167,5 @@ def test_a_setting_that_another_trainer_lacks_does_not_tell(tmp_path):
     ]
     for folder, trainer in zip(folders, ("lm", "avatarl"), strict=True):
         (folder / "run.json").write_text(f'{{"trainer": "{trainer}"}}')
-    found = grouped([*map(Run.read, folders)], "validation_per_character")
+    found = group_runs([*map(Run.read, folders)], "validation_per_character")
     assert [group.label for group in found] == ["lm", "avatarl"]

@@ -248,7 +248,7 @@ def test_a_process_without_stderr_trains_on(monkeypatch):
 
 
 def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(monkeypatch):
-    monkeypatch.setattr(progress, "LAST_WORDS_S", 0.05)
+    monkeypatch.setattr(progress, "LAST_LINE_S", 0.05)
     release = threading.Event()
 
     class Stopped(Screen):

@@ -1,9 +1,8 @@
 """Runs beside each other: `loopless plot RUN [RUN…]`.
 
 Runs that differ only by seed are one group, as are the seeds of one run: a line for the
-interquartile mean, a band for what other seeds would have given. A group is named by what tells
-it from the others. Language models are compared at equal tokens. Imports matplotlib.
-Tests: `tests/runs/test_comparison.py`.
+interquartile mean, a band for what other seeds would have given. A group is named by the settings
+in which it differs from the others. Language models are compared at equal numbers of tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from loopless.runs.pictures import look, series
 from loopless.runs.pictures.plots import LABELS, Run
 from loopless.runs.pictures.series import LEVEL, bootstrap_band, iqm
 
-# Settings by which runs of one experiment may differ: who they are, not what they do.
+# Settings in which runs of one experiment may differ: they name a run, not what it does.
 IDENTITY = {"seed", "seeds", "run", "runs", "name"}
 IDENTITY |= {"log_every", "plot_every", "checkpoint_every", "profile", "tensorboard"}
 METRIC_ORDER = (
@@ -43,14 +42,14 @@ TITLES = {
     "validation_loss": "Validation cross-entropy",
 }
 LEAST_IS_BEST = {"validation_per_character", "validation_loss"}
-# What stands beside a metric as a line across, if it is the same in all runs.
+# Metrics that are drawn as a horizontal line, if they are equal in all runs.
 BESIDE = {
     "validation_per_character": (
         "critic_per_character", "token_trigram_per_character", "character_trigram_per_character",
     ),
     "validation_loss": ("critic_loss", "token_trigram_loss"),
 }  # fmt: skip
-SPEAKING = {"trainer", "env"}  # settings whose value says it all
+SELF_EXPLAINING = {"trainer", "env"}  # settings whose value needs no name
 LINES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 ACROSS = ((0, (6, 2)), (0, (1, 1)), (0, (6, 2, 1, 2)))
 
@@ -65,22 +64,22 @@ class Group:
 
 
 def comparison(folders: Sequence[Path | str]) -> Figure:
-    """A figure with one curve a group; evaluation returns, or training returns if one has none."""
+    """Draw one curve for each group, of the first metric that all runs have."""
     runs = [Run.read(Path(folder)) for folder in folders]
-    metric, silent = _metric(runs)
-    if silent or not runs:
-        names = ", ".join(str(run.folder) for run in silent) or "no run"
+    metric, lacking = _metric(runs)
+    if lacking or not runs:
+        names = ", ".join(str(run.folder) for run in lacking) or "no run"
         raise BadRun(
             f"plot: no returns and no validation that all share are logged in {names}. Leave out "
             f"what has not trained yet."
         )
     over = _over(runs, metric)
-    groups = grouped(runs, metric, over)
+    groups = group_runs(runs, metric, over)
     with look.styled():
         size = (10.0, 4.8) if len(groups) > 1 else (8.0, 4.5)
-        said = f"interquartile mean, {LEVEL:.0%} bootstrap band"
+        subtitle = f"interquartile mean, {LEVEL:.0%} bootstrap band"
         several = any(len(group.curves) > 1 for group in groups)
-        figure, axes = look.new_axes(TITLES[metric], said if several else "", figsize=size)
+        figure, axes = look.new_axes(TITLES[metric], subtitle if several else "", figsize=size)
         for number, group in enumerate(_best_first(groups, metric)):
             colour = look.COLOURS[number % len(look.COLOURS)]
             line = LINES[number // len(look.COLOURS) % len(LINES)]
@@ -99,15 +98,16 @@ def comparison(folders: Sequence[Path | str]) -> Figure:
     return figure
 
 
-def grouped(runs: Sequence[Run], metric: str, over: str = "step") -> list[Group]:
-    """Runs gathered by their settings, seeds left out, on a common grid each."""
+def group_runs(runs: Sequence[Run], metric: str, over: str = "step") -> list[Group]:
+    """Group runs by their settings without seeds, each group on a common grid of steps."""
     members: dict[Any, list[Run]] = {}
     settings = {}
     for run in runs:
-        mine = settings_of(run)
-        key = tuple(sorted((name, repr(value)) for name, value in mine.items())) or run.folder
+        own_settings = settings_of(run)
+        pairs = sorted((name, repr(value)) for name, value in own_settings.items())
+        key = tuple(pairs) or run.folder
         members.setdefault(key, []).append(run)
-        settings[key] = mine
+        settings[key] = own_settings
     labels = dict(zip(settings, _labels(list(settings.values())), strict=True))
     return [
         Group(
@@ -119,7 +119,7 @@ def grouped(runs: Sequence[Run], metric: str, over: str = "step") -> list[Group]
 
 
 def curve_of(group: Group) -> series.Curve:
-    """The interquartile mean of a group, with its band if it has more than one run."""
+    """Return the interquartile mean of a group, with its band if it has several runs."""
     if len(group.curves) == 1:
         return series.Curve(group.steps, group.curves[0])
     low, high = bootstrap_band([group.curves])
@@ -127,14 +127,14 @@ def curve_of(group: Group) -> series.Curve:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """What the run was told to do, by dotted name; nothing if it cannot be read."""
+    """Return the settings of a run by dotted name; nothing if they cannot be read."""
     try:
         tree = tomllib.loads((run.folder / "config.toml").read_text())
         trainer = json.loads((run.folder / "run.json").read_text())["trainer"]
     except (OSError, ValueError, LookupError, TypeError):
         return {}
-    told = {name: value for name, value in _flat(tree) if name not in IDENTITY}
-    return {"trainer": trainer, **told}
+    settings = {name: value for name, value in _flat(tree) if name not in IDENTITY}
+    return {"trainer": trainer, **settings}
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -146,64 +146,66 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells each group from the others, in words; nothing where nothing does."""
-    known = [mine for mine in settings if mine]
-    names = dict.fromkeys(name for mine in known for name in mine)
-    telling = [name for name in names if _tells(name, known)]
+    """Return in words what distinguishes each group from the others."""
+    known = [group for group in settings if group]
+    names = dict.fromkeys(name for group in known for name in group)
+    different = [name for name in names if _differs(name, known)]
     return [
-        ", ".join(_said(name, mine[name]) for name in telling if name in mine) for mine in settings
+        ", ".join(_describe(name, group[name]) for name in different if name in group)
+        for group in settings
     ]
 
 
-def _tells(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a setting differs between runs of the trainers that have it."""
-    trainers = {mine.get("trainer") for mine in settings if name in mine}
-    return len({repr(mine.get(name)) for mine in settings if mine.get("trainer") in trainers}) > 1
+def _differs(name: str, settings: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a setting differs between groups of the trainers that have it."""
+    trainers = {group.get("trainer") for group in settings if name in group}
+    alike = [group for group in settings if group.get("trainer") in trainers]
+    return len({repr(group.get(name)) for group in alike}) > 1
 
 
-def _said(name: str, value: Any) -> str:
-    """A setting in a few words that stay on one line."""
+def _describe(name: str, value: Any) -> str:
+    """Return a setting in a few words that stay on one line."""
     if isinstance(value, bool):
         return name if value else f"no\N{NO-BREAK SPACE}{name}"
-    words = str(value) if name in SPEAKING else f"{name} {value}"
+    words = str(value) if name in SELF_EXPLAINING else f"{name} {value}"
     return words.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _metric(runs: Sequence[Run]) -> tuple[str, list[Run]]:
-    """The first metric that all runs have, and else who lacks the last."""
-    silent: list[Run] = []
+    """Return the first metric that all runs have, or the last with the runs that lack it."""
+    lacking: list[Run] = []
     for metric in METRIC_ORDER:
-        silent = [run for run in runs if not _curves(run, metric, "step")]
-        if not silent:
+        lacking = [run for run in runs if not _curves(run, metric, "step")]
+        if not lacking:
             return metric, []
-    return METRIC_ORDER[-1], silent
+    return METRIC_ORDER[-1], lacking
 
 
 def _over(runs: Sequence[Run], metric: str) -> str:
-    """What the runs are compared at equal numbers of: tokens if all count them, or else steps."""
+    """Return what the x axis counts: tokens if all runs of text count them, otherwise steps."""
     counted = all("tokens" in run.columns_of(metric) for run in runs)
     return "tokens" if counted and metric in LEAST_IS_BEST else "step"
 
 
 def _beside(runs: Sequence[Run], metric: str) -> dict[str, float]:
-    """What all runs have in common to be compared with, by name."""
-    found = {}
+    """Return the values with which all runs are compared, such as a baseline, by name."""
+    lines = {}
     for name in BESIDE.get(metric, ()):
         values = {float(run.columns_of(name)[name][-1]) for run in runs
                   if name in run.columns_of(name)}  # fmt: skip
         if len(values) == 1:
-            found[name] = values.pop()
-    return found
+            lines[name] = values.pop()
+    return lines
 
 
 def _curves(run: Run, metric: str, over: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Steps and smoothed values of every seed of a run."""
+    """Return steps and smoothed values of every seed of a run."""
     columns = run.columns_of(metric)
     if metric not in columns:
         return []
     seeds = columns[metric] if columns[metric].ndim == 2 else columns[metric][:, None]
-    found = [series.curve(columns[over], seed) for seed in seeds.T]
-    return [(curve.steps, curve.line) for curve in found if curve]
+    curves = [series.curve(columns[over], seed) for seed in seeds.T]
+    return [(curve.steps, curve.line) for curve in curves if curve]
 
 
 def _best_first(groups: list[Group], metric: str) -> list[Group]:
@@ -219,7 +221,7 @@ def _legend(group: Group) -> str:
 
 
 def _common_name(names: Sequence[str]) -> str:
-    """The name of a run, or what the names of several begin with."""
+    """Return the name of a run, or the common beginning of several names."""
     first = names[0]
     if len(names) == 1:
         return first

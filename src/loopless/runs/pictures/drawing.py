@@ -1,10 +1,10 @@
 """The process that draws: `python -m loopless.runs.pictures.drawing RUN`, started by `Renderer`.
 
 It reads requests from a pipe, each a line of JSON, reads what is new in the run's log, and redraws
-the pictures asked for, each once however often it was asked for. It rests four times as long as it
+the requested pictures, each once however often it was requested. It rests four times as long as it
 draws, and longer where training has no other core. It lives in a session of its own, where Ctrl-C
-does not reach it, and ends when the pipe closes or the trainer is gone, after a last drawing. The
-only process of a run that imports matplotlib. Tests: `tests/runs/test_renderer.py`.
+does not reach it, and ends when the pipe closes or the trainer is gone, after a last drawing. It is
+the only process of a run that imports matplotlib.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PATIENCE_S = 1.0  # between looks whether the trainer still lives
 
 
 class Inbox:
-    """The process's end of the pipe: what has been asked for, each thing once."""
+    """The process's end of the pipe: which pictures were requested, each once."""
 
     def __init__(self, file: int, parent: int, everything: Iterable[str]):
         self._file, self._parent, self._rest = file, parent, b""
@@ -47,7 +47,7 @@ class Inbox:
         os.set_blocking(file, False)
 
     def listen(self, seconds: float) -> None:
-        """Wait for requests, no longer than this, and take all that are there."""
+        """Wait for requests, at most this long, and read all that have arrived."""
         select.select([self._file], [], [], max(0.0, seconds))
         with suppress(BlockingIOError):
             while not self.ended:
@@ -56,7 +56,7 @@ class Inbox:
                 *lines, self._rest = (self._rest + block).split(b"\n")
                 for line in lines:
                     self._take(json.loads(line))
-        # A worker of the trainer may hold the pipe open after the trainer has died.
+        # A worker of the trainer may keep the pipe open after the trainer has died.
         if os.getppid() != self._parent:
             self.ended = True
 
@@ -76,13 +76,13 @@ class Drawing:
         self.everything = tuple(plots.PICTURES)
         self.failed: set[str] = set()
         with suppress(OSError):
-            atomic.recover(folder / "plots")  # what a renderer left that was killed
+            atomic.recover(folder / "plots")  # left by a process that was killed
 
-    def draw(self, wanted: Iterable[str], snapshots: Mapping[str, Path]) -> None:
+    def draw(self, names: Iterable[str], snapshots: Mapping[str, Path]) -> None:
         self._guarded("the log", self._read)
         log = self._log
         run = plots.Run(self._folder, log.train, log.evaluations, log.events, snapshots)
-        for name in wanted:
+        for name in names:
             self._guarded(name, lambda name=name: plots.draw(run, name))
 
     def _read(self) -> None:
@@ -91,7 +91,7 @@ class Drawing:
                 self._events.write(rows)
 
     def _guarded(self, what: str, action: Callable[[], Any]) -> None:
-        """A picture that fails is reported once, and does not stop the others."""
+        """Report a picture that fails once, and go on with the others."""
         try:
             action()
         except Exception:
@@ -102,10 +102,10 @@ class Drawing:
 
 
 def step_back() -> None:
-    """Leave the processor to the trainer, where both want the same one."""
+    """Give way to the trainer where both want the same processor."""
     with suppress(OSError):
         os.nice(NICE)
-    # Linux shares processors between sessions first: within our own, being nice is no help.
+    # Linux shares processors between sessions first: a nice value alone counts within a session.
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(NICE))
 
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     inbox = Inbox(0, options.parent, drawing.everything)
 
     def finish(*_: object) -> None:
-        # A system that shuts down tells everybody: draw a last time, then go.
+        # A system that shuts down sends SIGTERM: draw a last time, then end.
         inbox.ended = True
 
     signal.signal(signal.SIGTERM, finish)

@@ -8,9 +8,8 @@ Curves come from the log, all else from the run's snapshots, which may hold
     kernel_eigenvalues [≥ d]                                    where the truth is known
     eigenvalues [seeds, d], duals [seeds, d]                    by the multipliers; β_jj alone
 
-What has no part in it is not drawn. The first seed is shown on the grid, all of them in curves.
-Imports matplotlib; the film of the same vectors is `eigenvector_film`. Tests:
-`tests/runs/test_eigenvectors.py`.
+What is missing is not drawn. The first seed is shown on the grid, all of them in curves. The film
+of the same vectors is in `film`.
 """
 
 from __future__ import annotations
@@ -45,21 +44,21 @@ SIGNED = "RdBu_r"
 SHADES = "viridis"
 DASHED = (0, (4, 2))
 LEAST = 1e-7  # of a distance in float32
-_NOTHING = 1e-7  # a length that is none, in float32
+_NOTHING = 1e-7  # a length that counts as 0 in float32
 
 
 def on_grid(snapshot: Snapshot, values: np.ndarray) -> np.ndarray:
-    """`values` [states] laid out as [height, width], NaN on walls."""
+    """Return `values` [states] laid out as [height, width], with NaN on walls."""
     laid = np.full(snapshot["walls"].shape, np.nan)
     laid[tuple(snapshot["cells"].T)] = values
     return laid
 
 
 def align(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray | None]:
-    """Of the first seed: learned vectors of unit length, and the true ones with their signs.
+    """Return the first seed's learned vectors at unit length, and the true ones with their signs.
 
-    Of an eigenspace of several dimensions any basis is as true as another: the one that comes
-    nearest to what was learned is shown.
+    In an eigenspace of several dimensions any basis is as true as another: the one nearest to the
+    learned vectors is returned.
     """
     learned = snapshot["learned"][0].astype(np.float64)[:, :MOST]
     states, count = learned.shape
@@ -73,10 +72,10 @@ def align(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray | None]:
     shares = truth.T @ (weights[:, None] * learned)  # [k, d]
     nearest = truth @ np.where(spaces[:, None] == spaces[:count], shares, 0.0)
     lengths = _lengths(nearest, weights)
-    # What has nothing in common with its space is shown beside some vector of it.
-    some = lengths > _NOTHING
-    nearest = np.where(some, nearest / np.where(some, lengths, 1.0), truth[:, :count])
-    # The true ones keep their signs, where they have one, so that pictures can be compared.
+    # A vector that is orthogonal to its space is shown beside some vector of the space.
+    overlaps = lengths > _NOTHING
+    nearest = np.where(overlaps, nearest / np.where(overlaps, lengths, 1.0), truth[:, :count])
+    # The true vectors keep their signs, so that pictures can be compared.
     signs = np.where((nearest * truth[:, :count] * weights[:, None]).sum(0) < 0, -1.0, 1.0)
     return learned * signs, nearest * signs
 
@@ -86,7 +85,7 @@ def _lengths(vectors: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def side_by_side(run: Run) -> Figure | None:
-    """Each learned vector above the true one, on one scale of colours; walls grey."""
+    """Draw each learned vector above the true one, on one scale of colours; walls are grey."""
     snapshot = _newest(run.folder)
     if snapshot is None or "walls" not in snapshot:
         return None
@@ -125,11 +124,11 @@ def side_by_side(run: Run) -> Figure | None:
 
 
 def _caption(snapshot: Snapshot, at: int) -> str:
-    """The number of a vector, how near it is, and its eigenvalue."""
-    said = [f"{at + 1}"]
+    """Return the number of a vector, its similarity, and its eigenvalue."""
+    parts = [f"{at + 1}"]
     if "similarities" in snapshot:
-        said.append(f"similarity {snapshot['similarities'][0, at]:.4f}")
-    first = " · ".join(said)
+        parts.append(f"similarity {snapshot['similarities'][0, at]:.4f}")
+    first = " · ".join(parts)
     if "eigenvalues" not in snapshot:
         return first
     values = f"λ {snapshot['eigenvalues'][0, at]:.4f}"
@@ -139,7 +138,7 @@ def _caption(snapshot: Snapshot, at: int) -> str:
 
 
 def eigenvalues(run: Run) -> Figure | None:
-    """The eigenvalues that the multipliers stand for, over time, beside the true ones."""
+    """Draw the eigenvalues that the multipliers imply, over time, beside the true ones."""
     logged, snapshot = _logged(run, "eigenvalue"), _newest(run.folder)
     if logged is None:
         return None
@@ -148,10 +147,10 @@ def eigenvalues(run: Run) -> Figure | None:
     colours = _shades(values.shape[2])
     _lines(axes, steps, values, colours, linewidth=1.4)
     _key(axes, "learned: −c (β + 2bE)", "-", 1.4)
-    with_duals = [one for one in snapshots.history(run.folder) if "duals" in one]
-    if with_duals:
-        at = np.array([int(one["step"]) for one in with_duals])
-        duals = np.stack([one["duals"] for one in with_duals])[:, :1]
+    history = [snap for snap in snapshots.history(run.folder) if "duals" in snap]
+    if history:
+        at = np.array([int(snap["step"]) for snap in history])
+        duals = np.stack([snap["duals"] for snap in history])[:, :1]
         _lines(axes, at, -_factor(run) * duals, colours, linewidth=0.7, alpha=0.6)
         _key(axes, "−cβ alone, which lags", "-", 0.7)
     if snapshot is not None and "kernel_eigenvalues" in snapshot:
@@ -166,7 +165,7 @@ def eigenvalues(run: Run) -> Figure | None:
 
 
 def similarities(run: Run) -> Figure | None:
-    """How far each component is from its eigenspace, over time: 1 − similarity, on a log scale."""
+    """Draw how far each component is from its eigenspace: 1 − similarity, on a log scale."""
     logged = _logged(run, "similarity")
     if logged is None:
         return None
@@ -183,7 +182,7 @@ def similarities(run: Run) -> Figure | None:
 
 
 def visits(run: Run) -> Figure | None:
-    """How often each cell was visited, as a share of all observations."""
+    """Draw how often each cell was visited, as a share of all observations."""
     snapshot = _newest(run.folder)
     if snapshot is None or "walls" not in snapshot or "visits" not in snapshot:
         return None
@@ -203,35 +202,35 @@ def visits(run: Run) -> Figure | None:
 
 
 def _newest(folder: Path) -> Snapshot | None:
-    found = snapshots.paths(folder)
-    return snapshots.read(found[-1]) if found else None
+    files = snapshots.paths(folder)
+    return snapshots.read(files[-1]) if files else None
 
 
 def _logged(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Steps [rows] and a metric [rows, seeds, d], of the rows that have it."""
+    """Return steps [rows] and a metric [rows, seeds, d], of the rows that have it."""
     values = run.train.get(metric)
     if values is None or values.ndim != 3:
         return None
-    seen = np.isfinite(values).all((1, 2))
-    return (run.train["step"][seen], values[seen]) if seen.any() else None
+    logged = np.isfinite(values).all((1, 2))
+    return (run.train["step"][logged], values[logged]) if logged.any() else None
 
 
 def _factor(run: Run) -> float:
-    """c of λ = −cβ, by the scale of the objective that the run was told."""
+    """Return c of λ = −cβ, which depends on the scale of the run's objective."""
     with suppress(OSError, ValueError):
-        told = tomllib.loads((run.folder / "config.toml").read_text())
-        return 0.25 if told.get("scale") == "full" else 0.5
+        settings = tomllib.loads((run.folder / "config.toml").read_text())
+        return 0.25 if settings.get("scale") == "full" else 0.5
     return 0.5
 
 
 def _lines(axes: Axes, steps: np.ndarray, values: np.ndarray, colours: Any, **style: Any) -> None:
-    """A line for each seed [rows, seeds, d] of each component, in the component's colour."""
+    """Draw a line for each seed of each component, in the component's colour."""
     for at, colour in enumerate(colours):
         axes.plot(steps, values[:, :, at], color=colour, **style)
 
 
 def _shades(count: int) -> list[Any]:
-    """One colour a component, from the first to the last; the palest yellow is left out."""
+    """Return one colour for each component; the palest yellow is left out."""
     return [matplotlib.colormaps[SHADES](x) for x in np.linspace(0, 0.88, count)]
 
 
@@ -247,7 +246,7 @@ def _over_steps(figure: Figure, axes: Axes, run: Run, steps: np.ndarray) -> Figu
 
 
 def _titled(title: str, subtitle: str, size: tuple[float, float]) -> Figure:
-    """A figure without axes yet, titled as all are."""
+    """Return a figure without axes, titled like all others."""
     below = (0, 0, 1, 1 - 0.36 / size[1])
     layout = ConstrainedLayoutEngine(h_pad=0.03, hspace=0.0, rect=below)
     figure = Figure(figsize=size, layout=layout)
@@ -256,7 +255,7 @@ def _titled(title: str, subtitle: str, size: tuple[float, float]) -> Figure:
     style = {"fontsize": 13, "fontweight": "bold"}
     figure.suptitle(title, x=0.012, y=top, ha="left", va="top", **style)
     room = int(11 * size[0] - 1.3 * len(title))  # letters that fit beside the title
-    said = look.literal(subtitle, max(12, room))
+    shown = look.literal(subtitle, max(12, room))
     at = top - 0.035 / size[1]
-    figure.text(0.985, at, said, ha="right", va="top", color=look.FAINT, fontsize=9)
+    figure.text(0.985, at, shown, ha="right", va="top", color=look.FAINT, fontsize=9)
     return figure

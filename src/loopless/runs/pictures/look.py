@@ -1,9 +1,9 @@
 """How every picture looks: colours, axes, title, legend, marks of events, and how it is saved.
 
-Colours are told apart by the colour-blind (Okabe and Ito 2008). Legends stand above the axes,
-never on the data. Figures are made without pyplot, so that there is no global state and no
-window. Imports matplotlib: only the renderer process and `loopless plot` load this file.
-Tests: `tests/runs/test_plots.py`.
+The colour-blind can tell the colours apart (Okabe and Ito 2008). Legends stand above the axes,
+never on the data. Figures are made without pyplot, so that there is no global state and no window.
+This imports matplotlib, so only the process that draws, `loopless plot` and `loopless report` load
+it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def styled(settings: Mapping[Any, Any] | None = None) -> Iterator[None]:
 
 
 def new_axes(title: str, subtitle: str = "", **size: Any) -> tuple[Figure, Axes]:
-    """A figure with one axes over steps, titled."""
+    """Return a figure with a title and one axes over steps."""
     figure = Figure(layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.1), **size)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -108,7 +108,7 @@ def remove_title(figure: Figure) -> None:
 
 
 def literal(text: str, most: int = 60) -> str:
-    """A name as matplotlib is to print it: as it is, though not longer than there is room.
+    """Return text that matplotlib prints as it is, cut to `most` letters.
 
     A dollar would begin a formula, and an underscore in front would hide it from legends.
     """
@@ -118,7 +118,7 @@ def literal(text: str, most: int = 60) -> str:
 
 
 class ShortFormatter(Formatter):
-    """Ticks as 50k, 1.5M, with one unit and the digits that tell neighbours apart."""
+    """Formats ticks as 50k, 1.5M, with one unit and as many digits as tell neighbours apart."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         return self.format_ticks([x])[0]
@@ -128,7 +128,7 @@ class ShortFormatter(Formatter):
         largest = np.abs(ticks).max(initial=0.0)
         gap = np.diff(ticks).min(initial=largest) or 1.0
         unit, scale = "", 1.0
-        # A unit pays if its ticks need no more than the digits behind its point.
+        # A larger unit is used if its ticks need no more digits than these.
         for name, size, digits in (("k", 1e3, 0), ("M", 1e6, 2), ("G", 1e9, 2)):
             if largest >= size and gap * 10**digits >= size:
                 unit, scale = name, size
@@ -142,7 +142,7 @@ def _is_whole(number: float) -> bool:
 
 
 def draw(axes: Axes, curve: Curve, colour: str, label: str, **style: Any) -> None:
-    """One curve with its band; its points, too, if they are few."""
+    """Draw one curve with its band, and its points if they are few."""
     if curve.raw is not None and curve.low is None:
         axes.plot(curve.steps, curve.raw, color=colour, alpha=0.25, linewidth=0.8)
     if curve.low is not None and curve.high is not None:
@@ -156,7 +156,7 @@ def draw(axes: Axes, curve: Curve, colour: str, label: str, **style: Any) -> Non
 
 
 def mark_events(axes: Axes, events: Sequence[Mapping[str, Any]]) -> None:
-    """A thin line where the run was resumed or restarted, or met a number that is none."""
+    """Draw a thin line where the run was resumed, restarted, or met a number that is not finite."""
     for kind, colour in EVENTS.items():
         steps = sorted({event["step"] for event in events if event.get("event") == kind})
         for step in steps:
@@ -166,7 +166,7 @@ def mark_events(axes: Axes, events: Sequence[Mapping[str, Any]]) -> None:
 
 
 def legend_above(axes: Axes, least: int = 2) -> None:
-    """A legend between title and axes, if there are at least so many things to tell apart."""
+    """Draw a legend between title and axes if it has at least `least` entries."""
     handles, labels = axes.get_legend_handles_labels()
     if len(handles) < least:
         return
@@ -183,13 +183,13 @@ def legend_above(axes: Axes, least: int = 2) -> None:
 
 
 def fit_steps(axes: Axes, first: float, last: float, margin: float = 0.012) -> None:
-    """The step axis from the first to the last step; one step alone gets room."""
+    """Let the axis run from the first to the last step; a single step gets room around it."""
     room = margin * (last - first) if last > first else 0.1 * abs(first) or 1.0
     axes.set_xlim(first - room, last + room)
 
 
 def write(picture: Figure | bytes, path: Path) -> None:
-    """Save a picture so that whoever looks finds the old one or the new one, never half of one."""
+    """Save a picture so that a reader finds the old one or the new one, never a part."""
     if isinstance(picture, Figure):
         image = io.BytesIO()
         with styled():

@@ -1,14 +1,14 @@
-"""The pictures of a run, by name: a trainer asks for names, how they are drawn is known here.
+"""The pictures of a run, by name: a trainer requests names, and this knows how to draw them.
 
-Most follow from the table of metrics: which picture a metric belongs to, and whether it is a
-line, the edge of a band or a layer. A picture of another kind is a function from a `Run` to a
-figure (or to the bytes of a file), registered in a file of its own:
+Most follow from the table of metrics: which picture a metric belongs to, and whether it is a line,
+the edge of a band or a layer. A picture of another kind is a function from a `Run` to a figure (or
+to the bytes of a file), registered in a file of its own:
 
     @picture("eigenvectors")                          # plots/eigenvectors.png
     def eigenvectors(run: Run) -> Figure | None: ...  # None: nothing to draw yet
 
-Imports matplotlib, so that only the renderer process and `loopless plot` load this file.
-Tests: `tests/runs/test_plots.py`.
+This imports matplotlib, so only the process that draws, `loopless plot` and `loopless report` load
+it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from matplotlib.ticker import PercentFormatter
 
 from loopless.runs.glossary import METRICS
 from loopless.runs.metrics import Log
-from loopless.runs.pictures import eigenvectors, look, series
-from loopless.runs.pictures import film as eigenvector_film
+from loopless.runs.pictures import eigenvectors, film, look, series
 from loopless.runs.pictures.series import LEVEL
 
 LOGARITHMIC = {"loss", "td_error", "value_loss", "gradient_norm", "learning_rate"}
 FROM_ZERO = {"speed", "exploration", "length", "approximate_kl", "clip_fraction"}
 FROM_ZERO |= {"tokens_per_second", "actions"}
-# Exact as they are: smoothing would round their corners.
+# These are exact, and smoothing would round their corners.
 SCHEDULES = {"exploration", "learning_rate", "clip"}
 TITLES = {
     "td_error": "TD error",
@@ -89,7 +88,7 @@ class Run:
 
     @classmethod
     def read(cls, folder: Path, snapshots: Mapping[str, Path] | None = None) -> Run:
-        """The run in `folder` as it is now; nothing logged yet is an empty run."""
+        """Read the run in `folder`; one without a log is an empty run."""
         log = Log(Path(folder) / "metrics.jsonl")
         for _ in log.refresh():
             pass
@@ -100,7 +99,7 @@ class Run:
         return self.folder.resolve().name
 
     def columns_of(self, metric: str) -> Mapping[str, np.ndarray]:
-        """The rows that hold a metric."""
+        """Return the columns that hold a metric: of training or of evaluations."""
         return self.train if metric in self.train else self.evaluations
 
 
@@ -125,7 +124,7 @@ Draw = Callable[[Run], Figure | bytes | None]
 
 @dataclass(frozen=True)
 class Picture:
-    """How one picture is drawn, and what kind of file it is."""
+    """How one picture is drawn, and the kind of its file."""
 
     draw: Draw
     suffix: str = ".png"
@@ -150,17 +149,17 @@ def draw(run: Run, name: str) -> Path | None:
         raise ValueError(f'plots: there is no picture "{name}". Known: {", ".join(PICTURES)}.')
     chosen = PICTURES[name]
     with look.styled():
-        drawn = chosen.draw(run)
-        if drawn is None:
+        image = chosen.draw(run)
+        if image is None:
             return None
         path = run.folder / "plots" / f"{name}{chosen.suffix}"
         path.parent.mkdir(exist_ok=True)
-        look.write(drawn, path)
+        look.write(image, path)
     return path
 
 
 def lines(run: Run, name: str) -> Figure | None:
-    """The picture that the table describes: a line for each of its metrics that was logged."""
+    """Draw a picture that the table describes: a line for each of its metrics that was logged."""
     wanted = [key for key, row in METRICS.items() if (row.picture, row.style) == (name, "line")]
     curves = {metric: curve for metric in wanted if (curve := curve_of(run, metric))}
     if not curves:
@@ -179,7 +178,7 @@ def lines(run: Run, name: str) -> Figure | None:
 
 @picture("return")
 def returns(run: Run) -> Figure | None:
-    """Training and evaluation in one picture."""
+    """Draw the returns of training and evaluation in one picture."""
     curves = {
         label: (curve, colour)
         for label, metric, colour in (
@@ -199,20 +198,20 @@ def returns(run: Run) -> Figure | None:
 
 @picture("time")
 def time_split(run: Run) -> Figure | None:
-    """The share of each part of the loop, stacked."""
-    found = [metric for metric in LAYERS if metric in run.train]
-    if not found or not len(run.train["step"]):
+    """Draw the share of each part of the loop, stacked."""
+    layers = [metric for metric in LAYERS if metric in run.train]
+    if not layers or not len(run.train["step"]):
         return None
     steps = series.thin_steps(run.train["step"])
-    shares = np.stack([series.thin(_mean_over_seeds(run.train[metric])) for metric in found])
+    shares = np.stack([series.thin(_mean_over_seeds(run.train[metric])) for metric in layers])
     shares = np.stack([series.smooth(share) for share in np.nan_to_num(shares)])
-    # A share is of the time since the row before, so that the first one reaches back, too.
+    # A share is of the time since the previous row, so the first one reaches back, too.
     before = max(0.0, 2 * steps[0] - steps[1]) if len(steps) > 1 else 0.0
     steps = np.concatenate([[before], steps])
     shares = np.concatenate([shares[:, :1], shares], axis=1)
     figure, axes = look.new_axes(title_of("time"), run.name)
-    labels = [metric.removeprefix("time_") for metric in found]
-    colours = [LAYERS[metric] for metric in found]
+    labels = [metric.removeprefix("time_") for metric in layers]
+    colours = [LAYERS[metric] for metric in layers]
     axes.stackplot(steps, shares, labels=labels, colors=colours, linewidth=0.4, edgecolor="white")
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -228,10 +227,10 @@ for _name in dict.fromkeys(row.picture for row in METRICS.values() if row.pictur
     if _name not in PICTURES:
         PICTURES[_name] = Picture(lambda run, name=_name: lines(run, name))
 
-# Those of runs that learn eigenvectors.
+# Pictures of runs that learn eigenvectors.
 PICTURES |= {
     "eigenvectors": Picture(eigenvectors.side_by_side),
-    "eigenvectors_forming": Picture(eigenvector_film.film, ".gif"),
+    "eigenvectors_forming": Picture(film.film, ".gif"),
     "eigenvalues": Picture(eigenvectors.eigenvalues),
     "similarities": Picture(eigenvectors.similarities),
     "visits": Picture(eigenvectors.visits),
@@ -255,13 +254,13 @@ def _perhaps_logarithmic(axes: Axes, curves: list[series.Curve]) -> None:
 
 
 def _band(columns: Mapping[str, np.ndarray], metric: str) -> tuple[Any, Any, str]:
-    """The edges that the table gives a metric, and what they are.
+    """Return the edges of the band that the table gives a metric, and what they are.
 
-    Line ± spread if the next row is its spread, though not beyond what was ever seen; else the
-    smallest and the largest.
+    They are line ± spread if the metric has a spread, but not beyond the smallest and largest
+    value; otherwise the smallest and the largest value.
     """
-    mine = METRICS[metric].picture
-    parts = {row.style: name for name, row in METRICS.items() if row.picture == mine}
+    picture = METRICS[metric].picture
+    parts = {row.style: name for name, row in METRICS.items() if row.picture == picture}
     low, high, spread = (columns.get(parts.get(style, "")) for style in ("low", "high", "spread"))
     if spread is not None:
         lower, upper = columns[metric] - spread, columns[metric] + spread

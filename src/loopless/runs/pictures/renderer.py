@@ -1,9 +1,8 @@
 """The trainer's end of the process that draws pictures: it asks, and never waits.
 
 Requests go into a pipe without blocking: a full pipe means that the process is busy and will draw
-anyway. If it dies, that is said once and training goes on. The process ends when the pipe closes,
-so that none is left behind however the trainer ends. Imports the standard library only; the other
-end is `drawing.py`. Tests: `tests/runs/test_renderer.py`.
+anyway. If it dies, that is reported once and training goes on. The process ends when the pipe
+closes, so that none is left behind however the trainer ends. The other end is `drawing`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LOG = "renderer.log"
 
 
 class Renderer:
-    """The trainer's end.
+    """Starts the process that draws, and sends it requests.
 
         with Renderer(run.path, note=progress.note) as renderer:
             renderer.request()                               # every picture that the log allows
@@ -31,7 +30,7 @@ class Renderer:
             renderer.request("eigenvectors", snapshots={"features": "snapshots/17.safetensors"})
         # at the end everything is drawn once more; this waits a few seconds at most
 
-    `modules` are imported in the process, and register the pictures of a trainer of its own.
+    `modules` are imported in that process, where they register further pictures.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Renderer:
         if len(line) > LONGEST_REQUEST:
             self._give_up(f"a request of {len(line)} bytes is too long")
             return
-        with suppress(BlockingIOError):  # there are requests enough in the pipe
+        with suppress(BlockingIOError):  # the pipe is full of requests
             try:
                 os.write(self._pipe, line)
             except BrokenPipeError:
@@ -121,7 +120,7 @@ class Renderer:
                 self._process.stdin.close()
 
     def _give_up(self, why: str) -> None:
-        """Say once that there will be no more pictures."""
+        """End the process, and say once that there will be no more pictures."""
         process = self._process
         if process is not None:
             self._close_pipe()
@@ -132,15 +131,16 @@ class Renderer:
         self._note(f"renderer: {why}. Training goes on without new pictures. {self._advice()}")
 
     def _ending(self, code: int) -> str:
-        said = _last_line(self._log)
-        return f"the process that draws ended with code {code}" + (f": {said}" if said else "")
+        message = _last_line(self._log)
+        ending = f"the process that draws ended with code {code}"
+        return f"{ending}: {message}" if message else ending
 
     def _advice(self) -> str:
         return f"Its messages are in {self._log}; `loopless plot {self._folder}` draws later."
 
 
 def _environment() -> dict[str, str]:
-    """The trainer's environment, its import path included, and one thread."""
+    """Return the trainer's environment variables, its import path included, and one thread."""
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "MPLBACKEND": "agg",

@@ -1,9 +1,8 @@
-"""Arrays that a trainer leaves for its pictures: `snapshots/<step>.npz`, a few dozen over a run.
+"""Arrays that a trainer saves for its pictures: `snapshots/<step>.npz`, a few dozen over a run.
 
-What a log of numbers cannot hold, such as learned vectors. Nothing resumes from them, so that they
-are written without waiting for the disk; whoever reads finds a whole file or none. However many
-are saved, no more than `MOST` are kept, evenly spread. Imports NumPy. Tests:
-`tests/runs/test_snapshots.py`.
+They hold what a log of numbers cannot, such as learned vectors. No run resumes from them, so they
+are written without waiting for the disk; a reader finds a whole file or none. However many are
+saved, at most `MOST` remain, evenly spread.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ FOLDER = "snapshots"
 
 
 def save(run: Path, arrays: Mapping[str, Any]) -> Path:
-    """Write the arrays, "step" among them, into the folder of a run; where."""
+    """Save arrays, with their "step", into the folder of a run, and return the path."""
     step = int(arrays["step"])
     path = Path(run) / FOLDER / f"{step:012}.npz"
     data = io.BytesIO()
@@ -37,16 +36,16 @@ def save(run: Path, arrays: Mapping[str, Any]) -> Path:
     return path
 
 
-def _thin(found: list[Path]) -> None:
-    """While there are too many, drop the one that leaves the smallest hole; never the ends."""
-    while len(found) > MOST:
-        steps = np.array([int(path.stem) for path in found])
+def _thin(files: list[Path]) -> None:
+    """While there are too many, delete the one that leaves the smallest gap; never the ends."""
+    while len(files) > MOST:
+        steps = np.array([int(path.stem) for path in files])
         least = int(np.argmin(steps[2:] - steps[:-2])) + 1
-        found.pop(least).unlink(missing_ok=True)
+        files.pop(least).unlink(missing_ok=True)
 
 
 def trim_after(run: Path, step: int) -> None:
-    """Drop those after `step`, which a resumed run will make again."""
+    """Delete the snapshots after `step`, which a resumed run will make again."""
     with writing(f"into {Path(run) / FOLDER}"):
         for path in paths(run):
             if int(path.stem) > step:
@@ -54,12 +53,12 @@ def trim_after(run: Path, step: int) -> None:
 
 
 def paths(run: Path) -> list[Path]:
-    """The files of a run, oldest first."""
+    """Return the files of a run, oldest first."""
     return sorted(path for path in (Path(run) / FOLDER).glob("*.npz") if path.stem.isdigit())
 
 
 def read(path: Path) -> dict[str, np.ndarray] | None:
-    """The arrays of one file; None if it is gone or no such file."""
+    """Return the arrays of one file; None if it cannot be read."""
     unreadable = suppress(OSError, ValueError, BadZipFile, EOFError)
     with unreadable, np.load(io.BytesIO(path.read_bytes())) as file:
         return {name: file[name] for name in file.files}
@@ -67,5 +66,5 @@ def read(path: Path) -> dict[str, np.ndarray] | None:
 
 
 def history(run: Path) -> list[dict[str, np.ndarray]]:
-    """All that can be read, oldest first."""
-    return [found for path in paths(run) if (found := read(path)) is not None]
+    """Return all snapshots that can be read, oldest first."""
+    return [arrays for path in paths(run) if (arrays := read(path)) is not None]

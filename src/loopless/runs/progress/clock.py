@@ -1,9 +1,8 @@
-"""Where the time goes: named parts of a training loop, and steps a second over the last seconds.
+"""Measure where the time goes: named parts of a training loop, and steps per second.
 
 At any moment one part runs; beginning another one ends it, so that the shares add up to the wall
-time. A rate is taken over a window: an average since the start mixes compilation with learning
-and reads like a slow-down that is none. Imports Rich, for the table of `--profile`.
-Tests: `tests/runs/test_clock.py`.
+time. A rate is taken over the last few seconds: an average since the start would mix compilation
+with learning, and look like a slow-down where there is none.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 OTHER = "other"  # what runs when no part was named
 SECOND = 1_000_000_000
-LONGEST = 6  # windows that can be looked back
+LONGEST = 6  # windows for which marks are kept
 
 
 class Split(NamedTuple):
@@ -33,11 +32,11 @@ class Split(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Steps a second; NaN where no time passed."""
+        """Return steps per second; NaN if no time passed."""
         return self.steps / self.seconds if self.seconds > 0 else float("nan")
 
     def metrics(self) -> dict[str, float]:
-        """The rate and the shares by their names in the log; parts without one are `other`."""
+        """Return rate and shares by their names in the log; parts without one count as `other`."""
         logged = {f"time_{OTHER}": 0.0}
         for part, share in self.shares.items():
             name = f"time_{part}" if f"time_{part}" in METRICS else f"time_{OTHER}"
@@ -52,7 +51,7 @@ class _Mark(NamedTuple):
 
 
 class _Part:
-    """One part's sums, and the `with` block that runs it."""
+    """The sums of one part, and the `with` block that runs it."""
 
     __slots__ = ("_clock", "calls", "name", "spent")
 
@@ -82,8 +81,8 @@ class Clock:
         clock.lap().metrics()        # rate and shares since the last lap, for a row of the log
         clock.total().shares         # {"env": 0.41, "learn": 0.55, "other": 0.04}
 
-    What runs on a device and is not waited for counts where the waiting is done. Threads beside
-    the first need clocks of their own; reading `window` and `total` from another thread is safe.
+    Work on a device counts for the part that waits for it. Each thread needs a clock of its own;
+    `window` and `total` may be read from another thread.
     """
 
     def __init__(
@@ -114,18 +113,18 @@ class Clock:
         self._current = into
 
     def move(self, source: str, target: str, seconds: float) -> None:
-        """Count as `target`'s what was measured elsewhere and counted as `source`'s."""
+        """Move seconds that were counted for `source` to `target`, where they were spent."""
         spent = round(seconds * SECOND)
         self(source).spent -= spent
         self(target).spent += spent
         self(target).calls += 1
 
     def tick(self, step: int) -> None:
-        """Note that the run is at `step` now."""
+        """Record that the run is at `step` now."""
         self._resume(self._current)
         spent = {part.name: part.spent for part in self._parts.values()}
         self._last = _Mark(self._since, step, spent)
-        # Twenty marks a window are enough; the one that the longest window began with is kept.
+        # Twenty marks in a window are enough; the mark at the start of the longest window stays.
         if self._since - self._marks[-1].time >= self._window_s * SECOND / 20:
             self._marks.append(self._last)
             horizon = self._since - LONGEST * self._window_s * SECOND
@@ -133,33 +132,36 @@ class Clock:
                 self._marks.popleft()
 
     def window(self, seconds: float | None = None) -> Split:
-        """The last few seconds up to the last tick; at most `LONGEST` of the clock's windows."""
-        marks, last = list(self._marks), self._last  # in this order: the last is then the latest
+        """Return what happened in the last few seconds up to the last tick."""
+        marks, last = (
+            list(self._marks),
+            self._last,
+        )  # in this order: `last` is the latest
         horizon = last.time - (self._window_s if seconds is None else seconds) * SECOND
         before = [mark for mark in marks if mark.time <= horizon and mark.time < last.time]
         return self._between(before[-1] if before else marks[0], last)
 
     def lap(self) -> Split:
-        """What happened since the last call of this, up to the last tick."""
+        """Return what happened between the last call of `lap` and the last tick."""
         began, self._lap = self._lap, self._last
         return self._between(began, self._last)
 
     def total(self) -> Split:
-        """Everything up to the last tick."""
+        """Return what happened from the start to the last tick."""
         return self._between(self._first, self._last)
 
     @property
     def step(self) -> int:
-        """Where the run was at the last tick."""
+        """Return the step of the last tick."""
         return self._last.step
 
     @property
     def seconds(self) -> float:
-        """How long this clock has been running."""
+        """Return how long this clock has been running."""
         return (self._now() - self._first.time) / SECOND
 
     def table(self, box=None) -> Table:
-        """Calls, total and mean time of each part, the longest first."""
+        """Return a table of the calls, total and mean time of each part, the longest first."""
         from rich.table import Table
 
         self._resume(self._current)
@@ -183,7 +185,7 @@ class Clock:
         return self._parts.setdefault(name, _Part(self, name))
 
     def _resume(self, part: _Part) -> None:
-        """Go on with `part`, which was called before."""
+        """Continue with `part`, whose call was counted before."""
         now = self._now()
         self._current.spent += now - self._since
         self._since = now

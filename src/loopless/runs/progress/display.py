@@ -1,9 +1,8 @@
 """How a run is getting on: a live display on a terminal, a line every few seconds elsewhere.
 
-A thread draws, four times a second at most; the trainer only leaves numbers for it. Whatever
+A thread draws, at most four times a second; the trainer only leaves numbers for it. Whatever
 happens to the terminal (closed, a broken pipe, stopped with Ctrl-S) ends or delays the display
-and nothing else. What a frame looks like is in `frame.py`. Imports Rich.
-Tests: `tests/runs/test_progress.py`.
+and nothing else. `frame` says what is shown.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from loopless.runs.progress import frame
 from loopless.runs.progress.clock import Clock
 
 REFRESH_S = 0.25
-LINES_VARIABLE = "LOOPLESS_LINES_EVERY"  # seconds between lines, for who reads them as they come
+LINES_VARIABLE = "LOOPLESS_LINES_EVERY"  # seconds between lines, for programs that read them
 EVERY_S = 10.0
-FIRST_LINE_S = 2.0  # soon, so that whoever started the run sees that it runs
-KEPT = 100  # values of one metric that its mean is taken over, at most
-LAST_WORDS_S = 2.0  # how long `close` waits for a terminal that does not take its line
+FIRST_LINE_S = 2.0  # early, to show that the run has started
+MOST_VALUES = 100  # of one metric, of which the mean is shown
+LAST_LINE_S = 2.0  # how long `close` waits for a terminal that does not take the last line
 
 
 class Progress:
@@ -43,8 +42,8 @@ class Progress:
             progress.update({"return_mean": 312.4, "loss": 0.0123})
             progress.note("saved step 100,000")                  # a line above the display
 
-    A metric with several seeds is given as a sequence and shown as its mean. Shown values are
-    means over the last few seconds, like the rate.
+    A metric of several seeds is a sequence, and its mean is shown. Shown values are means over the
+    last few seconds, like the rate.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Progress:
         self._window_s = window_s
         self._first_step = clock.step
         self._values: dict[str, deque[tuple[float, float]]] = {
-            metric: deque(maxlen=KEPT) for metric in show
+            metric: deque(maxlen=MOST_VALUES) for metric in show
         }
         self._notes: deque[str] = deque()
         self._outcome, self._closed = "", Event()
@@ -91,15 +90,15 @@ class Progress:
             self._thread.start()
 
     def update(self, values: Mapping[str, Any]) -> None:
-        """Take the newest values of the metrics that are shown; None and NaN count as absent."""
+        """Record the newest values of the shown metrics; None and NaN count as missing."""
         now = monotonic()
-        for metric, kept in self._values.items():
+        for metric, recent in self._values.items():
             value = _mean(values.get(metric))
             if math.isfinite(value):
-                kept.append((now, value))
+                recent.append((now, value))
 
     def note(self, text: str) -> None:
-        """Say something once, above the display."""
+        """Print a line once, above the display."""
         self._notes.append(text)
 
     def close(self, outcome: str = "done") -> None:
@@ -108,7 +107,7 @@ class Progress:
             self._outcome = outcome
             self._closed.set()
             if self._thread is not None:
-                self._thread.join(LAST_WORDS_S)
+                self._thread.join(LAST_LINE_S)
 
     def __enter__(self) -> Progress:
         return self
@@ -118,7 +117,7 @@ class Progress:
         self.close(stopped or "done")
 
     def view(self) -> frame.View:
-        """What there is to show now."""
+        """Return what there is to show now."""
         clock, total = self._clock, self._total
         window = clock.window()
         pace = clock.window(math.inf).rate  # longer, so that the time left does not jump about
@@ -132,12 +131,12 @@ class Progress:
             left_s=left / pace if pace > 0 else 0.0 if left <= 0 else math.nan,
             shares=window.shares,
             memory_bytes=resident_bytes(),
-            values={metric: self._shown(kept) for metric, kept in self._values.items()},
+            values={metric: self._recent_mean(pairs) for metric, pairs in self._values.items()},
         )
 
-    def _shown(self, kept: deque[tuple[float, float]]) -> float:
-        """The mean over the last few seconds, or the last value if it is older."""
-        pairs = list(kept)
+    def _recent_mean(self, values: deque[tuple[float, float]]) -> float:
+        """Return the mean over the last few seconds, or the last value if it is older."""
+        pairs = list(values)
         if not pairs:
             return math.nan
         horizon = pairs[-1][0] - self._window_s
@@ -145,15 +144,15 @@ class Progress:
         return sum(recent) / len(recent)
 
     def _run(self) -> None:
-        # Anything may go wrong with a terminal; training must not hear of it.
+        # Anything may go wrong with a terminal, and must not disturb training.
         with suppress(Exception):
             with self._live() if self._is_live else self._lines() as draw:
                 draw()
                 while not self._closed.wait(REFRESH_S):
-                    self._say_notes()
+                    self._print_notes()
                     draw()
-            self._say_notes()
-            self._say(self._summary())
+            self._print_notes()
+            self._print(self._summary())
 
     @contextmanager
     def _live(self) -> Iterator[Callable[[], None]]:
@@ -162,7 +161,7 @@ class Progress:
             console=self._console,
             auto_refresh=False,
             transient=True,
-            # Output that goes to a file is none of the display's business.
+            # Output that goes to a file stays as it is.
             redirect_stdout=_is_terminal(sys.stdout),
         )
         try:
@@ -179,7 +178,7 @@ class Progress:
         def line_if_due() -> None:
             nonlocal due
             if monotonic() >= due:
-                self._say(frame.plain(self.view()))
+                self._print(frame.plain(self.view()))
                 due = monotonic() + self._every_s
 
         yield line_if_due
@@ -187,11 +186,11 @@ class Progress:
     def _summary(self) -> str:
         return frame.summary(self.view(), self._outcome, self._clock.step - self._first_step)
 
-    def _say_notes(self) -> None:
+    def _print_notes(self) -> None:
         while self._notes:
-            self._say(self._notes.popleft())
+            self._print(self._notes.popleft())
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self._console.print(Text(line))
         self._console.file.flush()
 
@@ -205,7 +204,7 @@ def _lines_every() -> float:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Rich would end the process here."""
+        """Raise the error: Rich would end the process."""
         raise
 
 
@@ -228,7 +227,7 @@ def _is_terminal(file: Any) -> bool:
 
 
 def _mean(value: Any) -> float:
-    """The mean of what is finite: of one number, or of a sequence or array of them."""
+    """Return the mean of the finite values of a number, a sequence or an array."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if value is None or isinstance(value, int | float):

@@ -1,8 +1,7 @@
 """What the progress display says: a few lines that fit any width, or one plain line.
 
-Pure functions of a `View`. Cells are packed into lines like words into a paragraph, so that no
-width is special; numbers keep their width, so that nothing jumps between frames. Imports Rich's
-`Text`. Tests: `tests/runs/test_progress.py`.
+These are pure functions of a `View`. Cells are packed into lines like words into a paragraph, so
+that no width is special; numbers keep their width, so that nothing jumps between frames.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LABELS = {
 
 
 class View(NamedTuple):
-    """All that a frame shows."""
+    """All that one frame shows."""
 
     name: str
     step: int
@@ -50,12 +49,12 @@ class View(NamedTuple):
 
     @property
     def percentage(self) -> str:
-        # Rounded down: 100 % is said when it is done.
+        # Rounded down: it says 100 % only at the end.
         return f"{math.floor(100 * self.done)}%"
 
 
 def lines(view: View, width: int, *, ascii_only: bool = False) -> list[Text]:
-    """The frame for a terminal of this width, one `Text` a line."""
+    """Return the frame for a terminal of this width, one `Text` for each line."""
     width = min(width, WIDEST)
     name = Text(view.name, style="bold")
     name.truncate(max(8, width // 3), overflow="ellipsis")
@@ -74,20 +73,20 @@ def lines(view: View, width: int, *, ascii_only: bool = False) -> list[Text]:
         _pair("elapsed", f"{clock_time(view.elapsed_s):>5}"),
         _pair("ETA", f"{clock_time(view.left_s):>5}", "cyan"),
     ]
-    numbers = [_pair(label, f"{value:>6}", "bold") for label, value in _shown(view)]
-    spent = [_pair(part, f"{share:>3.0%}") for part, share in _seen(view)]
+    numbers = [_pair(label, f"{value:>6}", "bold") for label, value in _metrics(view)]
+    spent = [_pair(part, f"{share:>3.0%}") for part, share in _shares(view)]
     memory = _pair("memory", size(view.memory_bytes))
     return first + _pack([*pace, *numbers], width) + _pack([*spent, memory], width)
 
 
 def plain(view: View) -> str:
-    """The frame as one line of plain ASCII, for logs."""
+    """Return the frame as one line of plain ASCII, for logs."""
     parts = [
         f"{view.name} {view.percentage}".strip(),
         f"step {view.step}/{view.total}",
         f"{count(view.rate)} steps/s",
-        *(f"{label} {value}" for label, value in _shown(view)),
-        " ".join(f"{part} {share:.0%}" for part, share in _seen(view)),
+        *(f"{label} {value}" for label, value in _metrics(view)),
+        " ".join(f"{part} {share:.0%}" for part, share in _shares(view)),
         f"memory {size(view.memory_bytes)}",
         f"elapsed {clock_time(view.elapsed_s)}",
         f"ETA {clock_time(view.left_s)}",
@@ -96,20 +95,20 @@ def plain(view: View) -> str:
 
 
 def summary(view: View, outcome: str, steps: int) -> str:
-    """The last line of a run, which has taken this many steps since it was started or resumed."""
+    """Return the last line of a run that made `steps` steps since it was started or resumed."""
     of_total = f" of {view.total:,}" if view.step < view.total else ""
     rate = f" ({count(steps / view.elapsed_s)} steps/s)" if steps and view.elapsed_s > 0 else ""
     parts = [
         f"{view.name}: {outcome}" if view.name else outcome,
         f"{view.step:,}{of_total} steps",
         f"{clock_time(view.elapsed_s)}{rate}",
-        *(f"{label} {value}" for label, value in _shown(view)),
+        *(f"{label} {value}" for label, value in _metrics(view)),
     ]
     return ", ".join(parts)
 
 
-def _shown(view: View) -> list[tuple[str, str]]:
-    """The metrics that there are, by the names they have on a terminal."""
+def _metrics(view: View) -> list[tuple[str, str]]:
+    """Return the metrics that have a value, with their names on a terminal."""
     return [
         (LABELS.get(metric, metric), number(value))
         for metric, value in view.values.items()
@@ -117,14 +116,14 @@ def _shown(view: View) -> list[tuple[str, str]]:
     ]
 
 
-def _seen(view: View) -> list[tuple[str, float]]:
-    """The parts that take time worth mentioning, what has no name at the end."""
+def _shares(view: View) -> list[tuple[str, float]]:
+    """Return the parts that take noticeable time, unnamed work last."""
     shares = sorted(view.shares.items(), key=lambda pair: pair[0] == OTHER)
     return [(part, share) for part, share in shares if share >= LEAST_SHARE]
 
 
 def _bar(done: float, width: int, ascii_only: bool) -> Text:
-    full, rest = "#-" if ascii_only else "━─"  # told apart without colour, too
+    full, rest = "#-" if ascii_only else "━─"  # different without colour, too
     filled = math.floor(done * width)
     return Text.assemble((full * filled, "cyan"), (rest * (width - filled), "dim"))
 
@@ -134,7 +133,7 @@ def _pair(label: str, value: str, style: str = "") -> Text:
 
 
 def _pack(cells: Iterable[Text], width: int) -> list[Text]:
-    """Cells side by side while they fit, then on the next line."""
+    """Put cells side by side while they fit, then on the next line."""
     packed: list[Text] = []
     for cell in cells:
         cell.truncate(width)

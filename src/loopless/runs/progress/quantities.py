@@ -1,7 +1,7 @@
-"""Numbers as people read them: 210k steps, 1.2 M, 3:05, 41.5 µs, 812 MB.
+"""Format numbers for people: 210k steps, 1.2 M, 3:05, 41.5 µs, 812 MB.
 
-The progress display, the profile and the plots share these, so that a number looks the same
-wherever it stands. Imports nothing. Tests: `tests/runs/test_clock.py`.
+The progress display, the profile, the plots and the page share these functions, so that a number
+looks the same everywhere.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 
 
 def count(number: float) -> str:
-    """A count in at most five characters up to the billions: 950, 18.4k, 210k, 1.25M."""
+    """Format a count in at most five characters, up to billions: 950, 18.4k, 210k, 1.25M."""
     size = abs(number)
     if not math.isfinite(number):
         return "–"
@@ -23,14 +23,14 @@ def count(number: float) -> str:
 
 
 def significant(number: float) -> str:
-    """Three significant digits without an exponent, and without zeros that say nothing."""
+    """Format three significant digits without an exponent and without trailing zeros."""
     size = abs(number)
     text = f"{number:.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def number(value: float) -> str:
-    """A measured value: 487.3, 0.0123, 3.2e-05. A dash where there is none."""
+    """Format a measured value: 487.3, 0.0123, 3.2e-05; a dash if it is not finite."""
     if not math.isfinite(value):
         return "–"
     size = abs(value)
@@ -42,7 +42,7 @@ def number(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A short time with its unit: 41.5 µs, 3.10 ms, 12.0 s."""
+    """Format a short time with its unit: 41.5 µs, 3.10 ms, 12.0 s."""
     unit, scale = ("s", 1.0) if seconds >= 1 else ("ms", 1e-3) if seconds >= 1e-3 else ("µs", 1e-6)
     value = seconds / scale
     digits = 0 if value >= 99.5 else 1 if value >= 9.95 else 2
@@ -50,7 +50,7 @@ def duration(seconds: float) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """A long time as on a clock: 0:07, 12:30, 3:02:01, 2 d 04:00. A dash where it is unknown."""
+    """Format a long time as on a clock: 0:07, 12:30, 3:02:01, 2 d 04:00; a dash if unknown."""
     if not math.isfinite(seconds):
         return "–"
     minutes, second = divmod(round(max(seconds, 0.0)), 60)
@@ -62,7 +62,7 @@ def clock_time(seconds: float) -> str:
 
 
 def size(number_of_bytes: float) -> str:
-    """Memory: 812 MB, 1.25 GB."""
+    """Format an amount of memory: 812 MB, 1.25 GB."""
     if number_of_bytes < 1e9:
         return f"{number_of_bytes / 1e6:.0f} MB"
     return f"{significant(number_of_bytes / 1e9)} GB"
