@@ -31,7 +31,7 @@ y = jnp.asarray(random.integers(0, 65, 300))
 note("avatarl_loss", jax.value_and_grad(lambda z: ll.avatarl_loss(z, c, y, top_k=4)[0]), z)
 
 from loopless.nets.q_network import QNetwork
-from loopless.nets.layers import as_vector
+from loopless.nets.mlp import as_vector
 from loopless.train.engine.optimizer import Optimizer
 
 def update(network, loss):

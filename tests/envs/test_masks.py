@@ -1,7 +1,6 @@
 """Action masks: of what is acted on, in both modes, and heard by those policies that listen."""
 
 import gymnasium
-import jax
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -10,8 +9,6 @@ from support.scripted_envs import legal
 from loopless.envs import EnvError, HostedEnvs
 from loopless.envs.masks import takes_mask, width
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete
-
-KEY = jax.random.key(0)
 
 
 def acting(obs, mask):

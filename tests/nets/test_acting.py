@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loopless.compiled.mlp import Actor, choose, generator
+from loopless.compiled.mlp import choose, generator
+from loopless.nets.acting import Actor
 from loopless.nets.q_network import QNetwork, plain_layers
 
 ACTIVATIONS = ("relu", "tanh", "selu")

@@ -12,7 +12,7 @@ from support.compare import assert_close
 from loopless.envs.spaces import Box, Discrete
 from loopless.nets.actor_critic import ActorCritic
 from loopless.nets.distributions import head_of
-from loopless.nets.layers import as_vector, orthogonal, rebuilder
+from loopless.nets.mlp import as_vector, orthogonal, rebuilder
 
 KEY = jax.random.key(0)
 HEAD = head_of(Box((2,), "float32", -1.0, 1.0))
@@ -128,7 +128,7 @@ def test_a_recurrent_network_is_not_called_without_its_memory():
 
 
 def test_an_unknown_core_is_refused():
-    with pytest.raises(ValueError, match="core='rnn' is unknown; choose none or gru or lstm"):
+    with pytest.raises(ValueError, match="core='rnn' is unknown; choose none, gru or lstm"):
         made(core="rnn")
 
 

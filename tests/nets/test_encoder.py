@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from loopless.nets.encoder import GAIN, Encoder
-from loopless.nets.layers import as_vector
+from loopless.nets.mlp import as_vector
 from loopless.nets.q_network import QNetwork
 
 KEY = jax.random.key(3)

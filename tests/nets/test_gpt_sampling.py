@@ -170,8 +170,8 @@ def test_all_that_is_wrong_is_said_at_once():
         "tokens go from 3 to 11, and the model's vocabulary from 0 to 10",
         "n must be an integer of at least 1; received 0",
         "top_k must be an integer of at least 1; received 0",
-        "temperature is 0 or more; received -1",
-        "repetition_penalty is more than 0; received 0",
+        "temperature must be at least 0; received -1",
+        "repetition_penalty must be above 0; received 0",
     ):
         assert part in str(error.value)
 

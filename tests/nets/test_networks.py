@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from loopless.arrays.xla_cpu.product import product
-from loopless.nets.layers import ACTIVATIONS, Convolutions, as_vector, filters_for
+from loopless.nets.conv import Convolutions, filters_for
+from loopless.nets.mlp import ACTIVATIONS, as_vector
 from loopless.nets.q_network import QNetwork, plain_layers
 
 KEY = jax.random.key(3)

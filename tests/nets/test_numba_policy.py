@@ -9,9 +9,9 @@ import pytest
 from policy_cases import CHOICES, HEADS, fits, plain_choices
 from scipy import stats
 
-from loopless.compiled.mlp import tanh
-from loopless.compiled.policy import LARGEST_LOG_STD as OURS
-from loopless.compiled.policy import PolicyActor, draw_choices, draw_numbers, generator
+from loopless.compiled.mlp import LARGEST_LOG_STD as OURS
+from loopless.compiled.mlp import draw_choices, draw_numbers, generator, tanh
+from loopless.nets.acting import PolicyActor
 from loopless.nets.actor_critic import ActorCritic
 from loopless.nets.distributions import LARGEST_LOG_STD
 

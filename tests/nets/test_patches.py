@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from loopless.nets.conv import PatchConvolutions
-from loopless.nets.layers import Convolutions
+from loopless.nets.conv import Convolutions, PatchConvolutions
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])

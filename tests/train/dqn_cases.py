@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopless.envs.spaces import Box
-from loopless.nets.layers import as_vector
+from loopless.nets.mlp import as_vector
 from loopless.train.allo import run as allo_run
 from loopless.train.avatarl import critic as avatarl_critic
 from loopless.train.dqn import algorithm as dqn

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopless.envs.spaces import Box, Discrete, MultiDiscrete
-from loopless.nets.layers import rebuilder
+from loopless.nets.mlp import rebuilder
 from loopless.train.engine.rollouts import Rollout, Statistics
 from loopless.train.ppo import algorithm as ppo
 from loopless.train.ppo.algorithm import PPOAlgorithm, PPOLearner, build

@@ -1,15 +1,14 @@
-"""How an MLP policy acts on the host: one compiled call for all envs, no round trip to a device.
+"""The kernels by which an MLP policy acts on the host: one compiled call for all environments.
 
-The forward pass is the one that `loopless export` documents: x @ weight + bias, the activation
-between layers. Random numbers come from the counter generator of the buffers, so that a policy's
-state is two integers. Imports `numba_jit` and `numba_random`, and so Numba. Tests:
-`tests/nets/test_acting.py`.
+The forward pass is the one that `loopless export` documents: x @ weight + bias, and the activation
+between layers. Random numbers come from the counter generator of the buffers, so that the state of
+a policy is two integers. `nets.acting` holds the weights and calls this. tanh differs from XLA's by
+up to 3e-7 of itself; a learner computes values and log-probabilities with its own, so that the two
+need not agree to the last bit.
 """
 
 # Numba's decorators change what a function's signature means:
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportIndexIssue=false
-
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,13 +17,14 @@ from loopless.compiled.random import below, bits, unit
 
 CODES = {"relu": 0, "tanh": 1, "selu": 2}
 SCALE, ALPHA = 1.0507009873554805, 1.6732632423543772  # selu's
+LARGEST_LOG_STD = 20.0  # as in `nets.distributions`, which cannot be imported here: it needs JAX
 
 
 @jit(reassociate=True)
 def tanh(x):
-    """tanh of a float32, off by 3e-7 of it at most, as XLA's is; a loop of it has no call in it.
+    """Return tanh of a float32 within 3e-7 of it, without a call, so that loops vectorize.
 
-    The quotient is a fit in x² to tanh x / x with the least relative error, 6e-9, on [0, 8].
+    The quotient is the fit in x² to tanh x / x with the least relative error, 6e-9, on [0, 8].
     """
     x = min(max(x, np.float32(-8)), np.float32(8))
     s = x * x
@@ -37,7 +37,7 @@ def tanh(x):
 
 @jit(reassociate=True)
 def forward(weights, sizes, activation, obs, work, out):
-    """out [n, A] = the network's values of obs [n, D]; `work` [2, widest] is scratch."""
+    """Write the network's outputs for obs [n, D] to out [n, A]; `work` [2, widest] is scratch."""
     layers = sizes.size - 1
     for row in range(obs.shape[0]):
         x, y = work[0], work[1]
@@ -56,10 +56,11 @@ def forward(weights, sizes, activation, obs, work, out):
 
 @jit(reassociate=True)
 def _layer(weights, at, inputs, outputs, x, y):
-    """y = x @ weight + bias, which stand in `weights` from `at` on; where the next layer's begin.
+    """Write x @ weight + bias to y, and return where the weights of the next layer begin.
 
-    Unsigned indices cannot count from the end: only so the compiler makes vector instructions of
-    the inner loop. Four inputs at a time read and write y a quarter as often.
+    The layer's weight and bias stand in `weights` from `at` on. Unsigned indices cannot count from
+    the end: only with them the compiler makes vector instructions of the inner loop. Four inputs at
+    a time read and write y a quarter as often.
     """
     bias = at + inputs * outputs
     for j in range(outputs):
@@ -103,11 +104,11 @@ def _activate(activation, outputs, y):
 
 @jit()
 def choose(values, epsilon, temperature, random, actions):
-    """An action for each row of `values`: each row throws its own coin.
+    """Write an action for each row of `values`; each row throws its own coin.
 
     With a temperature above 0, actions are drawn with P(a) ∝ exp(value / temperature); else it is
     the largest value's, the first of equals, but with probability `epsilon` any one. Each row
-    uses two of the generator's numbers, or one for each action.
+    takes two numbers from the generator, or one for each action.
     """
     key, counter = random[0], random[1]
     rows, width = values.shape
@@ -135,50 +136,114 @@ def act(weights, sizes, activation, obs, work, values, epsilon, temperature, ran
     choose(values, epsilon, temperature, random, actions)
 
 
-class Actor:
-    """A policy on the host: `actor(obs)` gives actions, `actor.load(layers)` takes new weights.
+@jit()
+def normalize(obs, norm, clip, out):
+    """Write (obs − shift) · scale, cut off at ±clip, to out [n, D]; norm = shift, scale."""
+    for row in range(obs.shape[0]):
+        for i in range(obs.shape[1]):
+            x = (np.float32(obs[row, i]) - norm[0, i]) * norm[1, i]
+            out[row, i] = min(max(x, -clip), clip)
 
-    `epsilon` and `temperature` say how it explores; `random`, its generator, is all its state.
+
+@jit()
+def draw_choices(logits, mask, sizes, greedy, random, raw):
+    """Write raw [n, k]: the i-th choice is one of `sizes[i]`, with P ∝ exp(logit) if legal, else 0.
+
+    Where nothing is legal, everything is. Each choice takes one number from the generator. `greedy`
+    takes the likeliest, the first of equals, and no number.
     """
+    key, counter = random[0], random[1]
+    rows, choices = raw.shape
+    for row in range(rows):
+        at = 0
+        for i in range(choices):
+            end, nothing_legal = at + sizes[i], True
+            for a in range(at, end):
+                nothing_legal &= not mask[row, a]
+            best, most = -1, -np.inf
+            for a in range(at, end):
+                if (nothing_legal or mask[row, a]) and (best < 0 or logits[row, a] > most):
+                    best, most = a, np.float64(logits[row, a])
+            if not greedy:
+                total = 0.0
+                for a in range(at, end):
+                    if nothing_legal or mask[row, a]:
+                        total += np.exp(logits[row, a] - most)
+                left = total * unit(bits(key, counter + np.uint64(row * choices + i)))
+                for a in range(at, end):
+                    if nothing_legal or mask[row, a]:
+                        left -= np.exp(logits[row, a] - most)
+                        if left <= 0:  # never at a weight of 0: what was left was above 0
+                            best = a
+                            break
+            raw[row, i] = best - at
+            at = end
+    if not greedy:
+        random[1] = counter + np.uint64(rows * choices)
 
-    def __init__(
-        self, layers: Sequence[tuple[np.ndarray, np.ndarray]], activation: str, seed: int
-    ) -> None:
-        shapes = [weight.shape for weight, _ in layers]
-        self.sizes = np.array([shapes[0][0], *(outputs for _, outputs in shapes)], np.int64)
-        self.code = CODES[activation]
-        self.weights = np.empty(sum(w.size + b.size for w, b in layers), np.float32)
-        self.work = np.empty((2, int(self.sizes.max())), np.float32)
-        self.random = generator(seed)
-        self.epsilon, self.temperature = 0.0, 0.0
-        self._outputs: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self.load(layers)
 
-    def load(self, layers: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Act with these weights from now on."""
-        np.concatenate([part.ravel() for pair in layers for part in pair], out=self.weights)
+@jit()
+def draw_numbers(params, log_std, greedy, random, raw):
+    """Write raw [n, d] = mean + std · normal; scales stand in `log_std` [d], or after the means.
 
-    def __call__(self, obs: np.ndarray) -> np.ndarray:
-        """Actions for obs [n, ...], in an array that the next call with as many overwrites."""
-        rows = len(obs)
-        if rows not in self._outputs:
-            shape = (rows, int(self.sizes[-1]))
-            self._outputs[rows] = np.empty(shape, np.float32), np.empty(rows, np.int64)
-        values, actions = self._outputs[rows]
-        act(
-            self.weights, self.sizes, self.code, obs.reshape(rows, -1), self.work, values,
-            self.epsilon, self.temperature, self.random, actions,
-        )  # fmt: skip
-        return actions
+    Normal numbers come in pairs (Box and Muller 1958), each from two numbers of the generator.
+    `greedy` takes the means, and no number.
+    """
+    key, counter = random[0], random[1]
+    rows, width = raw.shape
+    sine, at = 0.0, np.uint64(0)
+    for row in range(rows):
+        for i in range(width):
+            raw[row, i] = params[row, i]
+            if greedy:
+                continue
+            if at % np.uint64(2) == 0:
+                radius = np.sqrt(-2 * np.log(unit(bits(key, counter + at))))
+                angle = 2 * np.pi * unit(bits(key, counter + at + np.uint64(1)))
+                normal, sine = radius * np.cos(angle), radius * np.sin(angle)
+            else:
+                normal = sine
+            at += np.uint64(1)
+            scale = np.float64(log_std[i] if log_std.size else params[row, width + i])
+            scale = np.exp(min(max(scale, -LARGEST_LOG_STD), LARGEST_LOG_STD))
+            raw[row, i] = params[row, i] + scale * normal
+    random[1] = counter + at + at % np.uint64(2)
 
-    def values(self, obs: np.ndarray) -> np.ndarray:
-        """Q(s, ·) of obs [n, ...]."""
-        out = np.empty((len(obs), int(self.sizes[-1])), np.float32)
-        flat = obs.reshape(len(obs), -1)
-        forward(self.weights, self.sizes, self.code, flat, self.work, out)
-        return out
+
+@jit()
+def bound(raw, bounds, squash, actions):
+    """Write actions [n, d] within bounds = low, high: by tanh if `squash`, else cut off."""
+    for row in range(raw.shape[0]):
+        for i in range(raw.shape[1]):
+            low, high, x = bounds[0, i], bounds[1, i], raw[row, i]
+            if squash:
+                x = low + (np.tanh(x) + np.float32(1)) / np.float32(2) * (high - low)
+            actions[row, i] = min(max(x, low), high)
+
+
+@jit()
+def act_by_choice(
+    weights, sizes, activation, obs, norm, clip, normal, work, params, mask, choices, greedy,
+    random, raw,
+):  # fmt: skip
+    """From observations to choices: `normalize`, `forward`, `draw_choices`."""
+    normalize(obs, norm, clip, normal)
+    forward(weights, sizes, activation, normal, work, params)
+    draw_choices(params, mask, choices, greedy, random, raw)
+
+
+@jit()
+def act_by_number(
+    weights, sizes, activation, obs, norm, clip, normal, work, params, log_std, bounds, squash,
+    greedy, random, raw, actions,
+):  # fmt: skip
+    """From observations to numbers: `normalize`, `forward`, `draw_numbers`, `bound`."""
+    normalize(obs, norm, clip, normal)
+    forward(weights, sizes, activation, normal, work, params)
+    draw_numbers(params, log_std, greedy, random, raw)
+    bound(raw, bounds, squash, actions)
 
 
 def generator(seed: int) -> np.ndarray:
-    """The state of a counter generator: its key, and how many numbers were drawn."""
+    """Return the state of a counter generator: its key, and how many numbers were drawn."""
     return np.array([np.random.SeedSequence(seed).generate_state(1, np.uint64)[0], 0], np.uint64)

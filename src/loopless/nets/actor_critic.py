@@ -1,15 +1,13 @@
-"""The network of policy gradients: a policy's outputs, and the value of the state.
-
-Imports `layers`, `recurrent` and `distributions`. Tests: `tests/nets/test_actor_critic.py`.
-"""
+"""The network of policy gradients: a policy's outputs, and the value of the state."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopless.nets.conv import Convolutions, filters_for
 from loopless.nets.distributions import Head
-from loopless.nets.layers import MLP, Convolutions, Linear, filters_for, orthogonal
+from loopless.nets.mlp import MLP, Linear, orthogonal
 from loopless.nets.recurrent import CORES, Core, Memory, forget, unroll
 from loopless.refusals import check_choice, refuse
 
@@ -77,11 +75,11 @@ class ActorCritic(eqx.Module):
         self.policy = eqx.tree_at(lambda layer: layer.bias, parts["policy"], bias)
 
     def memory(self, envs: int) -> Memory:
-        """What a policy remembers before its first step: nothing, [envs, core_width]."""
+        """Return the memory of a policy before its first step: zeros [envs, core_width]."""
         return () if self.core is None else self.core.memory(envs)
 
     def __call__(self, obs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """(params, own, values) of obs [..., *shape]: all that a network without core needs."""
+        """Return (params, own, values) of obs [..., *shape], for a network without core."""
         if self.core is not None:
             raise ValueError(
                 "ActorCritic: a recurrent network needs its memory. Use step or unroll."
@@ -90,7 +88,7 @@ class ActorCritic(eqx.Module):
         return self._heads(self.body(x), x)
 
     def step(self, memory: Memory, obs: jax.Array, starts: jax.Array) -> tuple:
-        """(params, own, values, memory) of one row: obs [N, *shape], starts [N]."""
+        """Return (params, own, values, memory) of one step: obs [N, *shape], starts [N]."""
         if self.core is None:
             return *self(obs), memory
         inputs = self.core.inputs(self.body(self._features(obs)))
@@ -99,10 +97,10 @@ class ActorCritic(eqx.Module):
         return *self._heads(x, x), memory
 
     def unroll(self, memory: Memory, obs: jax.Array, starts: jax.Array) -> tuple:
-        """(params, own, values, memories) of rows in their order: obs [T, N, *shape].
+        """Return (params, own, values, memories) of steps in their order: obs [T, N, *shape].
 
-        Where `starts` [T, N] is true, memory is zeroed before the row is read. `memories`
-        [T, N, ...] are those after each row, for `value_after` and for the next window.
+        Where `starts` [T, N] is true, memory is zeroed before the step is read. `memories`
+        [T, N, ...] are those after each step, for `value_after` and for the next window.
         """
         if self.core is None:
             return *self(obs), memory
@@ -111,7 +109,7 @@ class ActorCritic(eqx.Module):
         return *self._heads(x, x), memories
 
     def value_after(self, memories: Memory, obs: jax.Array) -> jax.Array:
-        """Values [...] of obs [..., *shape], each of which follows a row whose memory is given."""
+        """Return values [...] of obs [..., *shape], each after a step that left its memory."""
         x = self._features(obs)
         if self.core is None:
             return self._heads(self.body(x), x)[2]
@@ -125,6 +123,6 @@ class ActorCritic(eqx.Module):
         return obs.reshape(*leading, -1).astype(self.policy.weight.dtype)
 
     def _heads(self, x: jax.Array, features: jax.Array) -> tuple:
-        """Of a body's or core's x; a critic of its own starts from the features."""
-        seen = x if self.critic is None else self.critic(features)
-        return self.policy(x), self.own, self.value(seen)[..., 0]
+        """Return the heads' outputs for x of the body or core; a separate critic reads features."""
+        critic = x if self.critic is None else self.critic(features)
+        return self.policy(x), self.own, self.value(critic)[..., 0]

@@ -1,9 +1,9 @@
-"""What a policy's outputs mean: the law of actions in a Discrete, MultiDiscrete or Box space.
+"""The distributions of actions in a Discrete, MultiDiscrete or Box space.
 
-A head describes the law and is static (hashable); `head(params, own, mask)` is the law itself, a
-pytree, batched over leading axes. *Raw* actions are what a rollout stores and `log_prob` takes;
-`head.to_env` makes of them what the environment gets. Imports JAX, Equinox and `envs.spaces`.
-Tests: `tests/nets/test_distributions.py`.
+A head describes the distribution and is static (hashable); `head(params, own, mask)` is the
+distribution itself, a pytree, batched over leading axes. *Raw* actions are what a rollout stores
+and `log_prob` takes; `head.to_env` turns them into the environment's actions. `compiled.mlp` draws
+the same actions on the host.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from loopless.envs.spaces import Box, Discrete, MultiDiscrete, Space
 from loopless.refusals import refuse
 
 LARGEST_LOG_STD = 20.0  # either way: neither a scale nor its inverse squared overflows float32
@@ -28,7 +27,7 @@ _LOG_2PI = float(np.log(2 * np.pi))
 class Choices(eqx.Module):
     """k independent choices with P(i-th is a) ∝ exp(logits[..., i, a]); legal ones only.
 
-    logits: [..., k, most]; what cannot be chosen has half the lowest number there is, so that its
+    logits: [..., k, most]; an illegal choice has half the lowest number there is, so that its
     probability is exactly 0 and no gradient is NaN.
     """
 
@@ -36,15 +35,15 @@ class Choices(eqx.Module):
     several: bool = eqx.field(static=True)
 
     def sample(self, noise: jax.Array) -> jax.Array:
-        """Raw actions by the Gumbel noise of `head.noise`."""
+        """Return raw actions from the Gumbel noise of `head.noise`."""
         return self._raw(self.logits + noise)
 
     def mode(self) -> jax.Array:
-        """The likeliest action, the first of equals."""
+        """Return the likeliest action, the first of equals."""
         return self._raw(self.logits)
 
     def log_prob(self, raw: jax.Array) -> jax.Array:
-        """log P(raw) [...]; hugely negative where illegal, without meaning out of range."""
+        """Return log P(raw) [...]: hugely negative where illegal, meaningless out of range."""
         chosen = raw if self.several else raw[..., None]
         log_probs = jax.nn.log_softmax(self.logits)
         # A comparison: its derivative is a select, where a gather's would be a scatter.
@@ -52,7 +51,7 @@ class Choices(eqx.Module):
         return jnp.where(is_it, log_probs, 0).sum((-2, -1))
 
     def entropy(self, raw: jax.Array | None = None) -> jax.Array:
-        """−Σ P log P [...]."""
+        """Return −Σ P log P [...]."""
         log_probs = jax.nn.log_softmax(self.logits)
         return -(jnp.exp(log_probs) * log_probs).sum((-2, -1))
 
@@ -63,10 +62,10 @@ class Choices(eqx.Module):
 
 @dataclass(frozen=True)
 class ChoiceHead:
-    """The i-th choice is out of `sizes[i]`. One logit for each of all; masks are as wide.
+    """k choices, the i-th out of `sizes[i]`, with one logit for each option; masks are as wide.
 
     `several` tells a MultiDiscrete with one choice from a Discrete. Where a mask leaves nothing to
-    choose, all is legal: the environment has to make sense of it.
+    choose, everything is legal: the environment has to make sense of it.
     """
 
     sizes: tuple[int, ...]
@@ -84,11 +83,11 @@ class ChoiceHead:
         return (len(self.sizes),) if self.several else ()
 
     def start(self, log_std: float) -> tuple[jax.Array, jax.Array]:
-        """What an untrained network adds to its outputs, and its own parameters: nothing here."""
+        """Return what an untrained network adds to its outputs, and its own parameters: none."""
         return jnp.zeros(self.outputs, jnp.float32), jnp.zeros(0, jnp.float32)
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """All that is random about actions [*shape]."""
+        """Return all that is random about actions [*shape]."""
         return jax.random.gumbel(key, (*shape, len(self.sizes), max(self.sizes)), jnp.float32)
 
     def __call__(
@@ -107,7 +106,7 @@ class ChoiceHead:
         return raw
 
     def _grid(self, flat: jax.Array, filler: Any) -> jax.Array:
-        """[..., outputs] as [..., k, most]."""
+        """Return [..., outputs] as [..., k, most]."""
         most = max(self.sizes)
         if len(set(self.sizes)) == 1:
             return flat.reshape(*flat.shape[:-1], len(self.sizes), most)
@@ -130,28 +129,28 @@ class Gaussian(eqx.Module):
     log_std: jax.Array
 
     def sample(self, noise: jax.Array) -> jax.Array:
-        """Raw actions by the standard normal noise of `head.noise`."""
+        """Return raw actions from the standard normal noise of `head.noise`."""
         return self.mean + jnp.exp(self.log_std) * noise
 
     def mode(self) -> jax.Array:
         return self.mean
 
     def log_prob(self, raw: jax.Array) -> jax.Array:
-        """Log-density [...] at `raw`."""
+        """Return the log-density [...] at `raw`."""
         z = (raw - self.mean) * jnp.exp(-self.log_std)
         return -(0.5 * z * z + self.log_std + 0.5 * _LOG_2PI).sum(-1)
 
     def entropy(self, raw: jax.Array | None = None) -> jax.Array:
-        """Σ log σ + ½ log 2πe [...]."""
+        """Return Σ log σ + ½ log 2πe [...]."""
         each = self.log_std + (0.5 + 0.5 * _LOG_2PI)
         return jnp.broadcast_to(each, self.mean.shape).sum(-1)
 
 
 class SquashedGaussian(eqx.Module):
-    """The law of a = middle + half · tanh u, u Gaussian. Raw is u, so that nothing is inverted.
+    """The distribution of a = middle + half · tanh u, u Gaussian. Raw is u: nothing is inverted.
 
     log p(a) = log N(u) − Σ log(1 − tanh² u) − Σ log half
-    log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u))          good where tanh u rounds to ±1
+    log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u))          exact where tanh u rounds to ±1
     """
 
     before: Gaussian
@@ -161,15 +160,15 @@ class SquashedGaussian(eqx.Module):
         return self.before.sample(noise)
 
     def mode(self) -> jax.Array:
-        """The likeliest u; the action it gives is the median."""
+        """Return the likeliest u; its action is the median."""
         return self.before.mode()
 
     def log_prob(self, raw: jax.Array) -> jax.Array:
-        """Log-density [...] of the environment's action, given u."""
+        """Return the log-density [...] of the environment's action, given u."""
         return self.before.log_prob(raw) - _log_slope(raw).sum(-1) - self.log_half
 
     def entropy(self, raw: jax.Array | None = None) -> jax.Array:
-        """−log p [...] of the action that `raw` gives: one sample's estimate, there is no formula.
+        """Return −log p [...] of the action of `raw`: one sample's estimate, there is no formula.
 
         Its gradient is that of −log p(u(ε)), u = mean + std · ε, the noise ε held fixed: right on
         average. With u held fixed the gradient would be the score, whose mean is 0.
@@ -195,8 +194,8 @@ def _log_slope(u: jax.Array) -> jax.Array:
 class GaussianHead:
     """d = prod(shape) normal numbers between `low` and `high`, d of each.
 
-    Clipped to the bounds on the way to the environment, or with `squash` bent to fit between them.
-    `state_std`: scales are outputs of the network, not parameters of their own.
+    Clipped to the bounds on the way to the environment, or with `squash` by tanh between them.
+    `state_std`: the scales are outputs of the network, not parameters of their own.
     """
 
     shape: tuple[int, ...]
@@ -220,13 +219,13 @@ class GaussianHead:
         return (len(self.low),)
 
     def start(self, log_std: float) -> tuple[jax.Array, jax.Array]:
-        """What an untrained network adds to its outputs, and its own parameters."""
+        """Return what an untrained network adds to its outputs, and its own parameters."""
         scales = jnp.full(len(self.low), log_std, jnp.float32)
         means = jnp.zeros_like(scales)
         return (jnp.concatenate((means, scales)), means[:0]) if self.state_std else (means, scales)
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """All that is random about actions [*shape]."""
+        """Return all that is random about actions [*shape]."""
         return jax.random.normal(key, (*shape, len(self.low)), jnp.float32)
 
     def __call__(
@@ -237,14 +236,14 @@ class GaussianHead:
         mean, log_std = jnp.split(params, 2, -1) if self.state_std else (params, own)
         if log_std is None:
             raise ValueError(f"head: log-scales [{self.own}] are missing. Pass them as own.")
-        law = Gaussian(mean, jnp.clip(log_std, -LARGEST_LOG_STD, LARGEST_LOG_STD))
+        distribution = Gaussian(mean, jnp.clip(log_std, -LARGEST_LOG_STD, LARGEST_LOG_STD))
         if not self.squash:
-            return law
+            return distribution
         half = (np.asarray(self.high) - np.asarray(self.low)) / 2
-        return SquashedGaussian(law, float(np.log(half).sum()))
+        return SquashedGaussian(distribution, float(np.log(half).sum()))
 
     def to_env(self, raw: jax.Array) -> jax.Array:
-        """Actions [..., *shape] within the bounds."""
+        """Return actions [..., *shape] within the bounds."""
         low, high = jnp.asarray(self.low, raw.dtype), jnp.asarray(self.high, raw.dtype)
         inside = low + (jnp.tanh(raw) + 1) / 2 * (high - low) if self.squash else raw
         return jnp.clip(inside, low, high).reshape(*raw.shape[:-1], *self.shape)
@@ -253,14 +252,18 @@ class GaussianHead:
 Head: TypeAlias = ChoiceHead | GaussianHead
 
 
-def head_of(space: Space, *, squash: bool = False, state_std: bool = False) -> Head:
-    """The head for actions of `space`; what it cannot do is refused."""
-    if isinstance(space, Discrete | MultiDiscrete):
-        asked = {"squash": squash, "state_std": state_std}
-        refuse("head_of", [f"{name} is for Box; received {space}" for name in asked if asked[name]])
-        if isinstance(space, Discrete):
-            return ChoiceHead((space.n,), several=False)
-        return ChoiceHead(tuple(space.sizes), several=True)
+def head_of(space: Any, *, squash: bool = False, state_std: bool = False) -> Head:
+    """Return the head for actions of a Discrete, MultiDiscrete or Box of `envs.spaces`.
+
+    Options that do not go with the space are refused.
+    """
+    if not hasattr(space, "low"):  # choices, not a Box
+        options = {"squash": squash, "state_std": state_std}
+        problems = [f"{name} is for Box; received {space}" for name, on in options.items() if on]
+        refuse("head_of", problems)
+        if hasattr(space, "sizes"):
+            return ChoiceHead(tuple(space.sizes), several=True)
+        return ChoiceHead((space.n,), several=False)
     low, high = (_each(bound, space) for bound in (space.low, space.high))
     bounded = np.isfinite(low).all() and np.isfinite(high).all() and np.less(low, high).all()
     if squash and not bounded:
@@ -272,6 +275,6 @@ def head_of(space: Space, *, squash: bool = False, state_std: bool = False) -> H
     return GaussianHead(space.shape, low, high, squash, state_std)
 
 
-def _each(bound: float | tuple[float, ...], space: Box) -> tuple[float, ...]:
+def _each(bound: float | tuple[float, ...], space: Any) -> tuple[float, ...]:
     count = int(np.prod(space.shape))
     return tuple(np.broadcast_to(np.asarray(bound, float), (count,)).tolist())

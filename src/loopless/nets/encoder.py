@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.nets.conv import PatchConvolutions
-from loopless.nets.layers import MLP, Convolutions, Linear, filters_for, orthogonal
+from loopless.nets.conv import Convolutions, PatchConvolutions, filters_for
+from loopless.nets.mlp import MLP, Linear, orthogonal
 
 GAIN = 2**0.5  # from smaller weights, features start almost constant and take long to leave that
 

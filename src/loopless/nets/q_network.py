@@ -1,20 +1,18 @@
-"""The network of Q-learning: a body for vectors or images, and one value for each action.
-
-Imports `layers`. Tests: `tests/nets/test_networks.py`.
-"""
+"""The network of Q-learning: a body for vectors or images, and one value for each action."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.nets.layers import MLP, Convolutions, Linear, filters_for
+from loopless.nets.conv import Convolutions, filters_for
+from loopless.nets.mlp import MLP, Linear
 
 
 class QNetwork(eqx.Module):
     """Observations [..., *shape] to values [..., actions].
 
-    With `duelling`, Q = V + A − mean A (Wang et al. 2016).
+    With `duelling` (a dueling network), Q = V + A − mean A (Wang et al. 2016).
     """
 
     images: Convolutions | None
@@ -50,9 +48,9 @@ class QNetwork(eqx.Module):
 
 
 def plain_layers(net: QNetwork) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(weight, bias) of each layer of an MLP that gives the same values.
+    """Return (weight, bias) of each layer of an MLP that has the same values.
 
-    A duelling head is linear, so it folds into one layer.
+    A dueling head is linear, so it folds into one layer.
     """
     weight, bias = np.asarray(net.advantage.weight), np.asarray(net.advantage.bias)
     if net.value is not None:
@@ -63,5 +61,5 @@ def plain_layers(net: QNetwork) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def fold(weight, bias, value, offset) -> tuple[np.ndarray, np.ndarray]:
-    """One layer for V + A − mean A: advantages by (weight, bias), the value by (value, offset)."""
+    """Return one layer for V + A − mean A: A by (weight, bias), V by (value, offset)."""
     return value + weight - weight.mean(1, keepdims=True), offset + bias - bias.mean()

@@ -1,8 +1,8 @@
 """Memory for policies: GRU and LSTM on batches, unrolled over time, zeroed where episodes start.
 
-What does not depend on memory is one matrix product for all rows; the scan is left with the
-recurrent one. A loop with explicit resets is the twin, in `tests/nets/test_recurrent.py`. Imports
-JAX and Equinox.
+The product with the inputs does not depend on memory and is made for all steps at once; only the
+recurrent product is left to the scan. Its twin, a loop with explicit resets, is in
+`tests/nets/test_recurrent.py`.
 """
 
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from loopless.nets.layers import Linear
+from loopless.nets.mlp import Linear
 
 Memory: TypeAlias = Any  # arrays [..., width]: h of a GRU, (h, c) of an LSTM, () of no core
 
@@ -36,15 +36,15 @@ class GRU(eqx.Module):
         self.bias, self.width = jnp.zeros(width, jnp.float32), width
 
     def memory(self, *leading: int) -> Memory:
-        """Nothing remembered: zeros [*leading, width]."""
+        """Return the empty memory: zeros [*leading, width]."""
         return jnp.zeros((*leading, self.width), self.recurrent.dtype)
 
     def read(self, memory: Memory) -> jax.Array:
-        """What the heads see of a memory: [..., width]."""
+        """Return what the heads read of a memory: [..., width]."""
         return memory
 
     def step(self, memory: Memory, x: jax.Array) -> Memory:
-        """The memory [..., width] after x = inputs(row) [..., 3 width]."""
+        """Return the memory [..., width] after x = inputs(step) [..., 3 width]."""
         x_r, x_z, x_n = jnp.split(x, 3, -1)
         h_r, h_z, h_n = jnp.split(memory @ self.recurrent, 3, -1)
         keep = jax.nn.sigmoid(x_z + h_z + 1)
@@ -70,16 +70,16 @@ class LSTM(eqx.Module):
         self.width = width
 
     def memory(self, *leading: int) -> Memory:
-        """Nothing remembered: zeros [*leading, width], h and c."""
+        """Return the empty memory: zeros [*leading, width] for h and c."""
         zeros = jnp.zeros((*leading, self.width), self.recurrent.dtype)
         return zeros, zeros
 
     def read(self, memory: Memory) -> jax.Array:
-        """What the heads see of a memory: h [..., width]."""
+        """Return what the heads read of a memory: h [..., width]."""
         return memory[0]
 
     def step(self, memory: Memory, x: jax.Array) -> Memory:
-        """The memory, two of [..., width], after x = inputs(row) [..., 4 width]."""
+        """Return the memory, two of [..., width], after x = inputs(step) [..., 4 width]."""
         h, c = memory
         i, f, o, g = jnp.split(x + h @ self.recurrent, 4, -1)
         c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
@@ -91,9 +91,9 @@ CORES = {"gru": GRU, "lstm": LSTM}
 
 
 def unroll(core: Core, memory: Memory, x: jax.Array, starts: jax.Array) -> Memory:
-    """The memories after each row: [T, N, ...] of x [T, N, in], given the one before the first.
+    """Return the memories [T, N, ...] after each step of x [T, N, in], from the one before them.
 
-    Where `starts` [T, N] is true an episode starts: memory is zeroed before that row is read.
+    Where `starts` [T, N] is true an episode starts: memory is zeroed before that step is read.
     """
 
     def step(memory, now):
@@ -105,5 +105,5 @@ def unroll(core: Core, memory: Memory, x: jax.Array, starts: jax.Array) -> Memor
 
 
 def forget(memory: Memory, starts: jax.Array) -> Memory:
-    """`memory` [..., width], zero where `starts` [...] is true, whatever it held."""
+    """Return `memory` [..., width], zero where `starts` [...] is true, whatever it held."""
     return jax.tree.map(lambda part: jnp.where(starts[..., None], 0, part), memory)

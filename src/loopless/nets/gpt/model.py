@@ -16,9 +16,8 @@ the parameters they have at this vocabulary and block:
     150M       16     12    768       50304   1024  152,827,392
     250M       16     16   1024       50304   1024  254,101,504
 
-124M is the smallest published GPT-2. Imports JAX and Equinox. Sampling: `gpt_sampling`; published
-weights: `gpt_weights`. Tests: `tests/nets/test_gpt_model.py`; compared with plain loops in
-`tests/nets/test_gpt_weights.py`.
+124M is the smallest published GPT-2. `sampling.py` draws text from a model, `weights.py` reads
+published weights. The tests compare it with plain loops (`tests/nets/gpt_loop.py`).
 """
 
 from typing import Any, NamedTuple
@@ -54,15 +53,15 @@ SIZES = {
 
 
 class Norm(eqx.Module):
-    """Layer normalisation over the last axis, in at least float32."""
+    """Layer normalization over the last axis, in at least float32."""
 
     scale: jax.Array
     bias: jax.Array
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        centred = x - x.mean(-1, keepdims=True)
-        variance = (centred * centred).mean(-1, keepdims=True)
-        return centred * jax.lax.rsqrt(variance + 1e-5) * self.scale + self.bias
+        centered = x - x.mean(-1, keepdims=True)
+        variance = (centered * centered).mean(-1, keepdims=True)
+        return centered * jax.lax.rsqrt(variance + 1e-5) * self.scale + self.bias
 
 
 class Affine(eqx.Module):
@@ -89,14 +88,14 @@ class Block(eqx.Module):
     down: Affine
 
     def heads(self, x: jax.Array, heads: int, compute) -> list[jax.Array]:
-        """Queries, keys and values [B, heads, T, width / heads]; queries scaled."""
+        """Return queries, keys and values [B, heads, T, width / heads]; queries scaled."""
         batch, time, width = x.shape
         q, k, v = jnp.split(self.qkv(self.norm_1(x), compute), 3, -1)
         q = q * (width // heads) ** -0.5
         return [y.reshape(batch, time, heads, -1).swapaxes(1, 2) for y in (q, k, v)]
 
     def rest(self, x: jax.Array, attended: jax.Array, gelu: str, compute) -> jax.Array:
-        """The stream [B, T, width] after what was attended to [B, heads, T, ...]."""
+        """Return the stream [B, T, width] after the attention's result [B, heads, T, ...]."""
         x = x + self.out(attended.swapaxes(1, 2).reshape(x.shape), compute)
         inner = jax.nn.gelu(self.up(self.norm_2(x), compute), approximate=gelu == "tanh")
         return x + self.down(inner, compute)
@@ -106,10 +105,10 @@ class GPT(eqx.Module):
     """Tokens [..., T], T ≤ block, to logits [..., T, V] for the token after each.
 
     Parameters are float32. `compute="bfloat16"` makes all matrix products of it, summed in
-    float32; normalisation, softmax and logits stay float32. With `checkpoint`, the gradient
+    float32; normalization, softmax and logits stay float32. With `checkpoint`, the gradient
     computes each block anew instead of keeping what is inside it: a third more arithmetic, a
-    fifth of the memory. None does so on the CPU, where that is the faster way too (1.2 to 1.8
-    times, from 0.2M to 30M), since what is kept no longer fits into the caches.
+    fifth of the memory. None means yes on the CPU, where that is also faster (1.2 to 1.8 times,
+    from 0.2M to 30M), since without it the intermediates do not fit into the caches.
     """
 
     tokens: jax.Array
@@ -166,7 +165,7 @@ class GPT(eqx.Module):
 
     @property
     def block(self) -> int:
-        """How many tokens it can see at once."""
+        """The most tokens that the model reads at once."""
         return self.positions.shape[0]
 
     @property
@@ -184,7 +183,7 @@ class GPT(eqx.Module):
         return self.logits(x).reshape(*leading, time, -1)
 
     def stream(self, tokens: jax.Array, keep: bool = False) -> tuple[jax.Array, Any]:
-        """The stream [B, T, width] after all blocks; with `keep`, every layer's keys and values."""
+        """Return the stream [B, T, width] after all blocks; with `keep`, keys and values too."""
         time = tokens.shape[-1]
         mask = jnp.tril(jnp.ones((time, time), bool))
 
@@ -193,19 +192,21 @@ class GPT(eqx.Module):
             x = block.rest(x, attend(q, k, v, mask, self.compute), self.gelu, self.compute)
             return x, (k, v) if keep else None
 
-        anew = jax.default_backend() == "cpu" if self.checkpoint is None else self.checkpoint
+        recompute = self.checkpoint
+        if recompute is None:
+            recompute = jax.default_backend() == "cpu"
         # The gradient of a scan needs no barrier against common subexpressions.
-        body = jax.checkpoint(layer, prevent_cse=False) if anew else layer
+        body = jax.checkpoint(layer, prevent_cse=False) if recompute else layer
         return jax.lax.scan(body, self.tokens[tokens] + self.positions[:time], self.blocks)
 
     def logits(self, x: jax.Array) -> jax.Array:
-        """The logits [..., V] at a stream [..., width]."""
+        """Return the logits [..., V] at a stream [..., width]."""
         rows = self.norm(x).reshape(-1, x.shape[-1])
         return product(rows, self.tokens.T, self.compute).reshape(*x.shape[:-1], -1)
 
 
 def attend(q, k, v, mask, compute) -> jax.Array:
-    """softmax(q kᵀ) v, over the keys at which `mask` [..., Tq, Tk] is true; one at least."""
+    """Return softmax(q kᵀ) v, over the keys at which `mask` [..., Tq, Tk] is true; at least one."""
     scores = jnp.where(mask, product(q, k.swapaxes(-1, -2), compute), -jnp.inf)
     # Divided by their sum after the second product, when there are fewer numbers to divide.
     most = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
@@ -214,7 +215,7 @@ def attend(q, k, v, mask, compute) -> jax.Array:
 
 
 def product(x: jax.Array, y: jax.Array, compute: str | None) -> jax.Array:
-    """x @ y in x's type; with `compute`, of factors rounded to that type."""
+    """Return x @ y in x's type; with `compute`, of factors rounded to that type."""
     if compute is None:
         return x @ y
     dtype = jnp.dtype(compute)
@@ -222,12 +223,12 @@ def product(x: jax.Array, y: jax.Array, compute: str | None) -> jax.Array:
 
 
 def parameters(model) -> int:
-    """How many numbers a model (or its shapes) learns."""
+    """Return how many numbers a model (or its shapes) learns."""
     return sum(leaf.size for leaf in jax.tree.leaves(model))
 
 
 def shape_of(vocabulary, block, size, gelu, compute) -> Size:
-    """The body that `size` names or lists; ValueError with all that makes no model."""
+    """Return the body that `size` names or lists; ValueError with everything that is wrong."""
     problems = [
         f"{name} must be an integer of at least 1; received {value!r}"
         for name, value in (("vocabulary", vocabulary), ("block", block))
@@ -237,7 +238,9 @@ def shape_of(vocabulary, block, size, gelu, compute) -> Size:
     if body is None:
         problems.append(f"size={size!r} is unknown; choose {', '.join(SIZES)}, or pass a Size")
     elif not all(map(_is_count, body)):
-        problems.append(f"layers, heads and width are integers from 1 up; received {tuple(body)}")
+        problems.append(
+            f"layers, heads and width must be integers of at least 1; received {tuple(body)}"
+        )
     elif body.width % body.heads:
         problems.append(f"a width of {body.width} does not divide among {body.heads} heads")
     if gelu not in GELUS:

@@ -1,9 +1,8 @@
 """Weights in the format of the published GPT-2 models, as a GPT of ours.
 
 A safetensors file with `wte.weight`, `wpe.weight`, `h.0.ln_1.weight`, …, `ln_f.bias`, each perhaps
-after "transformer."; matrices are [in, out], as ours are. What a shape cannot tell (heads, kind of
-GELU) stands in the `config.json` beside it, or is GPT-2's. Imports `gpt` and safetensors.
-Tests: `tests/nets/test_gpt_weights.py`.
+after "transformer."; matrices are [in, out], as ours are. The number of heads and the kind of GELU
+stand in the `config.json` beside it, or are GPT-2's.
 """
 
 import json
@@ -39,9 +38,9 @@ _GELUS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "exact"}
 def read_gpt2(
     path, *, heads: int | None = None, compute: str | None = None, checkpoint: bool | None = None
 ) -> GPT:
-    """The model in a GPT-2-format safetensors file, in float32.
+    """Return the model in a GPT-2-format safetensors file, in float32.
 
-    `heads` is asked for where neither a config.json nor GPT-2's 64 numbers a head can tell.
+    `heads` is needed where there is no config.json and the heads are not 64 wide, as GPT-2's are.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -86,7 +85,7 @@ def read_gpt2(
 
 
 def gpt2_form(model: GPT) -> tuple[dict[str, np.ndarray], dict]:
-    """The arrays of a model by GPT-2's names, and what its config.json is to say.
+    """Return the arrays of a model by GPT-2's names, and the contents of its config.json.
 
     `read_gpt2` reads them again, bit for bit, as do other tools that know GPT-2.
     """
@@ -110,7 +109,7 @@ def gpt2_form(model: GPT) -> tuple[dict[str, np.ndarray], dict]:
 
 
 def _config(path: Path) -> dict:
-    """What the JSON file of a model's name beside it says, or the config.json there, if any."""
+    """Return the contents of the JSON file with the model's name, or of config.json, if any."""
     names = path.with_suffix(".json"), path.with_name("config.json")
     beside = next((name for name in names if name.is_file()), None)
     if beside is None:
@@ -127,21 +126,21 @@ def _config(path: Path) -> dict:
 
 
 def _names(path: Path, file) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """The shape of each array, and its name in the file, under its name without a prefix."""
+    """Return the shape of each array and its name in the file, by its name without a prefix."""
     names = {name.removeprefix("transformer."): name for name in file.keys()}  # noqa: SIM118
     names = {short: name for short, name in names.items() if not _MASKS.fullmatch(short)}
     shapes = {short: tuple(file.get_slice(name).get_shape()) for short, name in names.items()}
-    flat = [name for name in ("wte.weight", "wpe.weight") if len(shapes.get(name, ())) != 2]
-    if flat:
+    missing = [name for name in ("wte.weight", "wpe.weight") if len(shapes.get(name, ())) != 2]
+    if missing:
         raise ValueError(
-            f"gpt2: {path} has no matrix {' and no '.join(flat)}; it holds "
+            f"gpt2: {path} has no matrix {' and no '.join(missing)}; it holds "
             f"{', '.join(sorted(names)[:4]) or 'nothing'}, …. Use a file of GPT-2's form."
         )
     return shapes, names
 
 
 def _size(path: Path, shapes, heads: int | None) -> Size:
-    layers = {int(found[1]) for name in shapes if (found := re.match(r"h\.(\d+)\.", name))}
+    layers = {int(match[1]) for name in shapes if (match := re.match(r"h\.(\d+)\.", name))}
     width = shapes["wte.weight"][1]
     if heads is None and width % 64:
         raise ValueError(
@@ -152,7 +151,7 @@ def _size(path: Path, shapes, heads: int | None) -> Size:
 
 
 def _check(path: Path, shapes, model, size: Size) -> None:
-    """ValueError with every array that is missing, unknown or of another shape."""
+    """Raise ValueError with every array that is missing, unknown or of another shape."""
     leaves = jax.tree_util.tree_flatten_with_path(model)[0]
     ours = {jax.tree_util.keystr(p, simple=True, separator="."): x.shape for p, x in leaves}
     expected = {theirs: ours[name] for theirs, name in _OUTER.items()}

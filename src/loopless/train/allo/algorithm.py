@@ -24,7 +24,7 @@ from loopless.kernels.laplacian.duals import (
 )
 from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
 from loopless.nets.encoder import Encoder
-from loopless.nets.layers import as_vector, rebuilder
+from loopless.nets.mlp import as_vector, rebuilder
 from loopless.train.allo.config import ALLO
 from loopless.train.allo.data import Batch, Data, Sampler
 from loopless.train.engine import health, schedules

@@ -21,7 +21,7 @@ from loopless.envs.grids.laplacian import (
 from loopless.envs.grids.layouts import is_strongly_connected
 from loopless.envs.grids.world import GridWorld
 from loopless.kernels.laplacian.duals import similarities
-from loopless.nets.layers import rebuilder
+from loopless.nets.mlp import rebuilder
 from loopless.runs import trees
 from loopless.runs.checkpoint import Checkpoint
 from loopless.runs.failures import BadConfig, BadRun

@@ -16,7 +16,7 @@ from jax import lax
 
 from loopless.envs.spaces import Box
 from loopless.kernels.q_learning import q_loss, q_targets
-from loopless.nets.layers import as_vector, rebuilder
+from loopless.nets.mlp import as_vector, rebuilder
 from loopless.nets.q_network import QNetwork
 from loopless.replay import device
 from loopless.runs.failures import BadConfig

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.compiled.mlp import Actor, choose, generator
+from loopless.compiled.mlp import choose, generator
 from loopless.envs import Block, HostedEnvs
 from loopless.envs.hosted.blocks import Transfer
+from loopless.nets.acting import Actor
 from loopless.nets.q_network import fold, plain_layers
 from loopless.replay import device
 from loopless.runs.progress.clock import Clock

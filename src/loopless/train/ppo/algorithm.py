@@ -21,7 +21,7 @@ from loopless.kernels.policy_gradient import policy_gradient_loss, ppo_loss
 from loopless.kernels.returns import gae
 from loopless.nets.actor_critic import ActorCritic
 from loopless.nets.distributions import Head, head_of
-from loopless.nets.layers import as_vector, rebuilder
+from loopless.nets.mlp import as_vector, rebuilder
 from loopless.runs.failures import BadConfig
 from loopless.train.engine import health, rollouts
 from loopless.train.engine.optimizer import Optimizer, clip_by_norm

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopless.compiled.mlp import generator
-from loopless.compiled.policy import PolicyActor
 from loopless.envs.hosted.blocks import Block
+from loopless.nets.acting import PolicyActor
 from loopless.nets.distributions import ChoiceHead, Head
 from loopless.train.engine.export import describe_network
 from loopless.train.engine.rollouts import LARGEST, SMALLEST

@@ -24,10 +24,12 @@ from loopless.verify.mutants import MUTANTS
 SHAPE = (128, 64)  # of the case that is timed
 CLIPS = ("clip_rho", "clip_c", "clip_pg_rho")
 
-_FIELDS = ("rewards", "values", "next_values", "terminated", "truncated")
-_REWARDS, _GAMMA, _LAMBDA = ("rewards",), ("gamma", "discounts"), ("lambda_",)
-_AFTER = ("next_values", "values_and_last", "last_values", "values")
-_RATIOS = ("log_ratios", "ratios", "log_target")
+# What a function must be given: for each word one of these forms (`verify.forms`).
+_NEEDS = {
+    "gamma": ("gamma", "discounts"),
+    "ratios": ("log_ratios", "ratios", "log_target"),
+    "successors": ("next_values", "values_and_last", "last_values", "values"),
+}
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,15 @@ class Estimator:
         return call
 
 
-def _entry(kernel: Callable, floats: str, outputs: str, *needs: tuple, **more: Any) -> Estimator:
-    name = kernel.__name__
-    more = {"label": name, **more}
-    return Estimator(name, kernel, tuple(floats.split()), tuple(outputs.split()), needs, **more)
+def _entry(kernel: Callable, floats: str, outputs: str, needs: str, **more: Any) -> Estimator:
+    return Estimator(
+        kernel.__name__,
+        kernel,
+        tuple(floats.split()),
+        tuple(outputs.split()),
+        tuple(_NEEDS.get(word, (word,)) for word in needs.split()),
+        **{"label": kernel.__name__, **more},
+    )
 
 
 # --- large cases to time, and settings that follow from what a function takes
@@ -111,26 +118,26 @@ def _vtrace_settings(taken: Set[str]) -> dict:
 _OFF_POLICY = {"forms": forms.OFF_POLICY, "properties": properties.OFF_POLICY}
 _BOTH = "advantages returns"
 
-_TABLE = (
-    _entry(returns.gae, "rewards values next_values", _BOTH, _REWARDS, _AFTER, _GAMMA, _LAMBDA),
+_TABLE = (  # kernel, arrays by position, outputs, what a user's function must be given
+    _entry(returns.gae, "rewards values next_values", _BOTH, "rewards successors gamma lambda_"),
     _entry(
-        returns.lambda_returns, "rewards next_values", "returns", _REWARDS, _AFTER, _GAMMA, _LAMBDA
+        returns.lambda_returns,
+        "rewards next_values",
+        "returns",
+        "rewards successors gamma lambda_",
     ),
     _entry(
         returns.discounted_returns,
         "rewards next_values",
         "returns",
-        _REWARDS,
-        _GAMMA,
+        "rewards gamma",
         numbers=("gamma",),
     ),
     _entry(
         returns.n_step_returns,
         "rewards next_values",
         "returns",
-        _REWARDS,
-        _GAMMA,
-        ("n",),
+        "rewards gamma n",
         numbers=("gamma",),
         options={"n": 3},
         variants={"n_step_returns, n beyond T": {"options": {"n": 1000}}},
@@ -140,10 +147,7 @@ _TABLE = (
         off_policy.vtrace,
         "log_ratios rewards values next_values",
         _BOTH,
-        _REWARDS,
-        _RATIOS,
-        _AFTER,
-        _GAMMA,
+        "rewards ratios successors gamma",
         variants={
             "vtrace, leaky": {
                 "options": {"mix": 0.7, "clip_rho": 1.3, "clip_c": 0.9, "clip_pg_rho": 2.0}
@@ -156,11 +160,7 @@ _TABLE = (
         off_policy.retrace,
         "rewards q_values next_values",
         "returns",
-        _REWARDS,
-        ("q_values",),
-        _RATIOS,
-        ("next_values",),
-        _GAMMA,
+        "rewards q_values ratios next_values gamma",
         extras=("log_ratios",),
         variants={
             "retrace, importance_sampling": {"options": {"trace": "importance_sampling"}},
@@ -176,19 +176,14 @@ _TABLE = (
         returns.upgo,
         "rewards values next_values",
         _BOTH,
-        _REWARDS,
-        _AFTER,
-        _GAMMA,
+        "rewards successors gamma",
         numbers=("gamma",),
     ),
     _entry(
         returns.token_gae,
         "rewards values",
         _BOTH,
-        _REWARDS,
-        ("values",),
-        _GAMMA,
-        _LAMBDA,
+        "rewards values gamma lambda_",
         label="token_gae, skip",
         flags=("mask",),
         takes_valid=False,
@@ -283,7 +278,8 @@ def _short_filter(case: Mapping) -> dict:
     end = case["terminated"] | case["truncated"]
     decay = min(float(case["gamma"] * case["lambda_"]), 1 - 1e-9)
     taps = int(np.log(1e-7) / np.log(max(decay, 1e-300)))
-    deltas = reference.gae(*(case[name] for name in _FIELDS), gamma=case["gamma"], lambda_=0.0)[0]
+    arrays = (case[name] for name in ESTIMATORS["gae"].arrays)
+    deltas = reference.gae(*arrays, gamma=case["gamma"], lambda_=0.0)[0]
     advantages, weights = np.zeros_like(deltas), np.ones_like(deltas)
     for _ in range(min(max(taps, 1), len(deltas))):
         advantages = advantages + weights * deltas

@@ -1,8 +1,8 @@
-"""AvataRL as it goes wrong in real code. Each docstring is the diagnosis.
+"""AvataRL as it goes wrong in real code, each with the diagnosis as its docstring.
 
 A mutant takes logits and targets of one axis of positions and the options of `avatarl_loss` in its
-"fixed" form, and gives back the loss and its gradients by the student's and by the critic's logits,
-as float64 NumPy arrays.
+"fixed" form, and returns the loss and its gradients by the student's and by the critic's logits, as
+float64 NumPy arrays.
 """
 
 import math
@@ -18,9 +18,9 @@ def does_not_normalize_the_threshold(student_logits, critic_logits, targets, **o
 
     def rewards(actions, u, y):
         total = sum(u.values())
-        kept = {i: x / total for i, x in u.items() if x / total > total / len(u)}
-        kept[y] = max(kept.values(), default=1.0)
-        return {i: kept.get(i, 0.0) / sum(kept.values()) for i in actions}
+        shares = {i: x / total for i, x in u.items() if x / total > total / len(u)}
+        shares[y] = max(shares.values(), default=1.0)
+        return {i: shares.get(i, 0.0) / sum(shares.values()) for i in actions}
 
     return _each(student_logits, critic_logits, targets, options, rewards=rewards)
 
@@ -88,10 +88,10 @@ def differentiates_the_rewards(student_logits, critic_logits, targets, **options
 
 def _right_rewards(actions, u, y):
     total = sum(u.values())
-    kept = {i: x / total for i, x in u.items() if x * len(u) >= total}
+    shares = {i: x / total for i, x in u.items() if x * len(u) >= total}
     if y in u:
-        kept[y] = max(kept.values())
-    return {i: kept.get(i, 0.0) / sum(kept.values()) for i in actions}
+        shares[y] = max(shares.values())
+    return {i: shares.get(i, 0.0) / sum(shares.values()) for i in actions}
 
 
 def _update(student_logits, critic_logits, targets, **options):
@@ -99,19 +99,19 @@ def _update(student_logits, critic_logits, targets, **options):
 
 
 def _each(z, c, targets, options, actions=lambda x: x, rewards=_right_rewards, inside=None):
-    """Right in itself: the mutants hand it a wrong part."""
+    """Compute AvataRL rightly, position by position; the mutants pass a wrong part."""
     settings = avatarl.Settings(**options)
     weight = float(settings.critic_weight)
     beta, losses, gradients = settings.entropy_coefficient, [], np.zeros_like(z)
     for t, y in enumerate(np.asarray(targets).tolist()):
-        found = actions(avatarl.position(z[t].tolist(), c[t].tolist(), y, settings).actions)
+        chosen = actions(avatarl.position(z[t].tolist(), c[t].tolist(), y, settings).actions)
         m = np.exp(c[t] - c[t].max())
         m /= m.sum()
-        r = {i: settings.label_smoothing / (len(found) - 1) for i in found if i != y}
-        r |= {y: 1.0 - settings.label_smoothing} if y in found else {}
-        u = {i: r[i] ** settings.reality_weight * m[i] ** weight for i in found}
-        target = rewards(found, u, y)
-        support = list(range(len(z[t]))) if inside is None else inside(found)
+        r = {i: settings.label_smoothing / (len(chosen) - 1) for i in chosen if i != y}
+        r |= {y: 1.0 - settings.label_smoothing} if y in chosen else {}
+        u = {i: r[i] ** settings.reality_weight * m[i] ** weight for i in chosen}
+        target = rewards(chosen, u, y)
+        support = list(range(len(z[t]))) if inside is None else inside(chosen)
         x = {j: z[t, j] - z[t].max() for j in support}
         log_sum = math.log(sum(math.exp(value) for value in x.values()))
         log_pi = {j: value - log_sum for j, value in x.items()}

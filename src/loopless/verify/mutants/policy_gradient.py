@@ -1,8 +1,8 @@
-"""Policy-gradient losses as they go wrong in real code. Each docstring is the diagnosis.
+"""Policy-gradient losses as they go wrong in real code, each with the diagnosis as its docstring.
 
 Mutants of `ppo_loss` and `policy_gradient_loss` take the arguments of the kernel that they break;
-those of `ppo_update` and `policy_gradient_update` take a whole batch and give back the loss and
-its gradients by every array, by name. All as float64 NumPy arrays.
+those of `ppo_update` and `policy_gradient_update` take a whole batch and return the loss and its
+gradients by every array, by name. All arrays are float64 NumPy arrays.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ def clips_on_the_wrong_side_of_bad_actions(*rows, clip=0.2, **options):
 
 
 def clips_the_logarithm(*rows, clip=0.2, **options):
-    """Clips log ρ to ±ε in place of ρ to 1±ε."""
+    """Clips log ρ to ±ε instead of ρ to 1±ε."""
     return _with_policy(
         rows,
         options,
@@ -44,29 +44,29 @@ def clips_the_logarithm(*rows, clip=0.2, **options):
     )
 
 
-def turns_the_ratio_round(log_probs, old_log_probs, *rows, **options):
+def inverts_the_ratio(log_probs, old_log_probs, *rows, **options):
     """Divides the old probability by the new one."""
     return reference.ppo_loss(old_log_probs, log_probs, *rows, **options)
 
 
-def maximises_the_surrogate(*rows, clip=0.2, **options):
-    """Gives back the surrogate itself: minimised, it makes good actions rare."""
+def maximizes_the_surrogate(*rows, clip=0.2, **options):
+    """Gives back the surrogate itself: if minimized, it makes good actions rare."""
     loss, parts = reference.ppo_loss(*rows, clip=clip, **options)
     return loss - 2 * parts.policy_loss, parts._replace(policy_loss=-parts.policy_loss)
 
 
 def punishes_entropy(*rows, entropy_coefficient=0.0, **options):
-    """Adds the entropy to the loss: minimised, it ends exploration in place of keeping it up."""
+    """Adds the entropy to the loss: if minimized, it ends exploration instead of encouraging it."""
     return reference.ppo_loss(*rows, entropy_coefficient=-entropy_coefficient, **options)
 
 
 def averages_over_all_rows(*rows, valid=None, **options):
-    """Divides by the number of all rows in place of the valid ones: padding shrinks the step."""
-    return _shrunk(reference.ppo_loss(*rows, valid=valid, **options), valid)
+    """Divides by the number of all rows instead of the valid ones: padding shrinks the step."""
+    return _shrink(reference.ppo_loss(*rows, valid=valid, **options), valid)
 
 
 def averages_over_padding(*rows, valid=None, **options):
-    """Leaves the mask out: padding is learnt from like anything else."""
+    """Leaves the mask out: padding is learned from like anything else."""
     return reference.ppo_loss(*rows, **options)
 
 
@@ -116,35 +116,28 @@ def forgets_the_half(*rows, value_coefficient=0.5, **options):
     return loss, parts._replace(value_loss=2 * parts.value_loss)
 
 
-def turns_the_divergence_round(*rows, **options):
+def reverses_the_divergence(*rows, **options):
     """Estimates the KL divergence with the wrong sign of log ρ: ρ − 1 + log ρ is no divergence, and
     negative as often as not."""
     loss, parts = reference.ppo_loss(*rows, **options)
-    kept = options.get("valid")
     with np.errstate(all="ignore"):
-        log_ratios = (rows[0] - rows[1])[... if kept is None else kept]
-        estimate = float(np.mean(np.expm1(log_ratios) + log_ratios)) if log_ratios.size else 0.0
-    return loss, parts._replace(approximate_kl=estimate)
+        log_ratios = _valid_log_ratios(rows, options)
+        return loss, parts._replace(approximate_kl=_mean(np.expm1(log_ratios) + log_ratios))
 
 
 def takes_the_mean_log_ratio(*rows, **options):
     """Estimates the KL divergence by −mean log ρ, which has its mean but can be negative: a stop
     at a target KL then comes late or never."""
     loss, parts = reference.ppo_loss(*rows, **options)
-    kept = options.get("valid")
-    log_ratios = (rows[0] - rows[1])[... if kept is None else kept]
-    return loss, parts._replace(
-        approximate_kl=-float(np.mean(log_ratios)) if log_ratios.size else 0.0
-    )
+    return loss, parts._replace(approximate_kl=-_mean(_valid_log_ratios(rows, options)))
 
 
 def counts_one_side_of_the_clip(*rows, clip=0.2, **options):
     """Counts only the ratios above 1 + ε as clipped."""
     loss, parts = reference.ppo_loss(*rows, clip=clip, **options)
-    kept = options.get("valid")
     with np.errstate(all="ignore"):
-        above = (np.expm1(rows[0] - rows[1]) > clip)[... if kept is None else kept]
-    return loss, parts._replace(clip_fraction=float(above.mean()) if above.size else 0.0)
+        above = np.expm1(_valid_log_ratios(rows, options)) > clip
+    return loss, parts._replace(clip_fraction=_mean(above))
 
 
 def descends_from_the_old_policy(batch):
@@ -160,7 +153,7 @@ def differentiates_the_advantages(batch):
     with np.errstate(all="ignore"):
         ratio = np.exp(batch["log_probs"] - batch["old_log_probs"])
         ratio = np.where(batch["advantages"] < 0, np.maximum(ratio, low), np.minimum(ratio, high))
-    return _also(batch, "advantages", -ratio)
+    return _with_gradient(batch, "advantages", -ratio)
 
 
 def differentiates_the_returns(batch):
@@ -176,9 +169,9 @@ def differentiates_the_old_values(batch):
     away = batch["values"] - batch["old_values"]
     clipped = np.clip(away, -batch["value_clip"], batch["value_clip"])
     error = batch["old_values"] + clipped - batch["returns"]
-    held = abs(error) > abs(batch["values"] - batch["returns"])
-    by = np.where(held, batch["value_coefficient"] * error, 0.0)
-    return _also(batch, "old_values", by)
+    is_larger = abs(error) > abs(batch["values"] - batch["returns"])
+    by = np.where(is_larger, batch["value_coefficient"] * error, 0.0)
+    return _with_gradient(batch, "old_values", by)
 
 
 def passes_straight_through_the_clip(batch):
@@ -196,20 +189,20 @@ def lets_padding_have_a_gradient(batch):
 
 
 def climbs_down(*rows, **options):
-    """Gives back mean A log π itself: minimised, it makes good actions rare."""
+    """Gives back mean A log π itself: if minimized, it makes good actions rare."""
     loss, parts = reference.policy_gradient_loss(*rows, **options)
     return loss - 2 * parts.policy_loss, parts._replace(policy_loss=-parts.policy_loss)
 
 
 def punishes_the_plain_losss_entropy(*rows, entropy_coefficient=0.0, **options):
-    """Adds the entropy to the plain loss: minimised, it ends exploration."""
+    """Adds the entropy to the plain loss: if minimized, it ends exploration."""
     negative = -entropy_coefficient
     return reference.policy_gradient_loss(*rows, entropy_coefficient=negative, **options)
 
 
 def averages_the_plain_loss_over_all_rows(*rows, valid=None, **options):
-    """Divides the plain loss by the number of all rows in place of the valid ones."""
-    return _shrunk(reference.policy_gradient_loss(*rows, valid=valid, **options), valid)
+    """Divides the plain loss by the number of all rows instead of the valid ones."""
+    return _shrink(reference.policy_gradient_loss(*rows, valid=valid, **options), valid)
 
 
 def differentiates_the_plain_losss_advantages(batch):
@@ -221,22 +214,31 @@ def differentiates_the_plain_losss_advantages(batch):
 
 
 def _with_policy(rows, options, clip, surrogate):
-    """The loss with another surrogate of ratio and advantage in place of the clipped one."""
+    """Return the loss with another surrogate of ratio and advantage than the clipped one."""
     loss, parts = reference.ppo_loss(*rows, clip=clip, **options)
-    valid = options.get("valid")
-    kept = ... if valid is None else valid
     with np.errstate(all="ignore"):
-        terms = surrogate(np.exp(rows[0] - rows[1]), rows[2])[kept]
-    policy_loss = -float(np.mean(terms)) if terms.size else 0.0
+        policy_loss = -_mean(_valid_rows(surrogate(np.exp(rows[0] - rows[1]), rows[2]), options))
     return loss - parts.policy_loss + policy_loss, parts._replace(policy_loss=policy_loss)
+
+
+def _valid_rows(x, options):
+    return x if options.get("valid") is None else x[options["valid"]]
+
+
+def _valid_log_ratios(rows, options):
+    return _valid_rows(rows[0] - rows[1], options)
+
+
+def _mean(x):
+    return float(np.mean(x)) if x.size else 0.0
 
 
 def _clipped(ratio, clip):
     return np.clip(ratio, 1 - clip, 1 + clip)
 
 
-def _shrunk(result, valid):
-    """Loss and parts as if the sums had been divided by the number of all rows."""
+def _shrink(result, valid):
+    """Return loss and parts as if the sums were divided by the number of all rows."""
     loss, parts = result
     share = 1.0 if valid is None else valid.mean()
     return loss * share, type(parts)(*(x * share for x in parts))
@@ -246,14 +248,14 @@ def _count(batch):
     return max(int(np.sum(batch.get("valid", np.ones_like(batch["values"])))), 1)
 
 
-def _also(batch, name, rows):
-    """A right update in which one array more has a gradient: `rows` over their count."""
+def _with_gradient(batch, name, rows):
+    """Return a right update in which one more array has a gradient: `rows` over their count."""
     loss, gradients = _update(batch)
     return loss, gradients | {name: np.where(batch.get("valid", True), rows / _count(batch), 0.0)}
 
 
 def _update(batch):
-    """Right in itself: the mutants add to it."""
+    """Return the right update, to which the mutants add."""
     return _with_gradients(batch, call_ppo, reference.ppo_loss, reference.ppo_loss_gradients)
 
 
@@ -278,8 +280,8 @@ ALL = (
     ("ppo_loss", takes_the_maximum),
     ("ppo_loss", clips_on_the_wrong_side_of_bad_actions),
     ("ppo_loss", clips_the_logarithm),
-    ("ppo_loss", turns_the_ratio_round),
-    ("ppo_loss", maximises_the_surrogate),
+    ("ppo_loss", inverts_the_ratio),
+    ("ppo_loss", maximizes_the_surrogate),
     ("ppo_loss", punishes_entropy),
     ("ppo_loss", averages_over_all_rows),
     ("ppo_loss", averages_over_padding),
@@ -289,7 +291,7 @@ ALL = (
     ("ppo_loss", takes_the_smaller_error),
     ("ppo_loss", ignores_the_value_clip),
     ("ppo_loss", forgets_the_half),
-    ("ppo_loss", turns_the_divergence_round),
+    ("ppo_loss", reverses_the_divergence),
     ("ppo_loss", takes_the_mean_log_ratio),
     ("ppo_loss", counts_one_side_of_the_clip),
     ("ppo_update", descends_from_the_old_policy),

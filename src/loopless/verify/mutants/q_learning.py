@@ -1,13 +1,14 @@
-"""Q-learning as it goes wrong in real code. Each docstring is the diagnosis.
+"""Q-learning as it goes wrong in real code, each with the diagnosis as its docstring.
 
 Mutants of `q_targets` and `q_loss` take the arguments of the kernel that they break; those of
-`q_update` take a whole batch and give back targets, losses, errors, and the gradients of the sum
-of the losses by `q` and by `next_q`. All as float64 NumPy arrays.
+`q_update` take a whole batch and return targets, losses, errors, and the gradients of the sum of
+the losses by `q` and by `next_q`. All arrays are float64 NumPy arrays.
 """
 
 import numpy as np
 
 from loopless import reference
+from loopless.verify.cases.batches import call_targets
 
 
 def masks_targets_by_multiplying(
@@ -15,7 +16,7 @@ def masks_targets_by_multiplying(
 ):
     """Masks the bootstrap by multiplying: 0·NaN is NaN, so that a terminal state's value, which
     nobody should read, poisons the target."""
-    value = _picked(next_q, next_q_online, next_actions)
+    value = _next_value(next_q, next_q_online, next_actions)
     return rewards + gamma * (1.0 - terminated) * value
 
 
@@ -23,7 +24,7 @@ def bootstraps_at_terminations(
     rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
 ):
     """Bootstraps after a terminal state, as if the episode went on."""
-    return rewards + gamma * _picked(next_q, next_q_online, next_actions)
+    return rewards + gamma * _next_value(next_q, next_q_online, next_actions)
 
 
 def swaps_the_networks(
@@ -32,9 +33,9 @@ def swaps_the_networks(
     """Swaps the networks of double Q-learning: the target network chooses the action, and the
     online network, which should choose, says what it is worth."""
     if next_q_online is None:
-        value = _picked(next_q, None, next_actions)
+        value = _next_value(next_q, None, next_actions)
     else:
-        value = _picked(next_q_online, next_q, None)
+        value = _next_value(next_q_online, next_q, None)
     return np.where(terminated, rewards, rewards + gamma * value)
 
 
@@ -42,7 +43,7 @@ def leaves_the_online_network_out(
     rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
 ):
     """Leaves the online network out: the maximum over the target network is plain DQN."""
-    value = _picked(next_q, None, next_actions)
+    value = _next_value(next_q, None, next_actions)
     return np.where(terminated, rewards, rewards + gamma * value)
 
 
@@ -53,7 +54,7 @@ def chooses_the_last_of_equals(
     if next_actions is None:
         judge = next_q if next_q_online is None else next_q_online
         next_actions = judge.shape[-1] - 1 - np.argmax(judge[..., ::-1], axis=-1)
-    value = _taken(next_q, next_actions)
+    value = _of_actions(next_q, next_actions)
     return np.where(terminated, rewards, rewards + gamma * value)
 
 
@@ -61,7 +62,7 @@ def is_greedy_where_the_agent_was_not(
     rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
 ):
     """Takes the best next action for SARSA, whose next action is the one that was taken."""
-    value = _picked(next_q, next_q_online, None)
+    value = _next_value(next_q, next_q_online, None)
     return np.where(terminated, rewards, rewards + gamma * value)
 
 
@@ -69,18 +70,18 @@ def discounts_every_window_alike(
     rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
 ):
     """Discounts every n-step window alike: one that an end cut short has a power of its own."""
-    value = _picked(next_q, next_q_online, next_actions)
+    value = _next_value(next_q, next_q_online, next_actions)
     return np.where(terminated, rewards, rewards + np.max(gamma) * value)
 
 
 def averages_over_all_batches(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
-    """Averages over all batches together: one mega-batch in place of K losses of their own."""
+    """Averages over all batches together: one large batch instead of K losses."""
     losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
     return np.full_like(losses, losses.mean()), errors
 
 
 def divides_by_the_weights(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
-    """Divides by the sum of the weights: importance weights must not be normalised away, and
+    """Divides by the sum of the weights: importance weights must not be normalized away, and
     weights that are all 0 give 0/0."""
     losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
     return losses if weights is None else losses / weights.mean(-1), errors
@@ -104,7 +105,7 @@ def weights_the_errors(q, actions, targets, *, weights=None, loss="mse", delta=1
     return losses, errors if weights is None else weights * errors
 
 
-def turns_the_errors_round(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def negates_the_errors(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
     """Gives back target minus value: as a slope it points away from the target."""
     losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
     return losses, -errors
@@ -148,8 +149,8 @@ def differentiates_the_target(batch):
     targets, losses, errors, by_q, _ = _update(batch)
     slopes = by_q.sum(-1, keepdims=True)
     best = np.argmax(batch["next_q"], -1)[..., None] == np.arange(batch["q"].shape[-1])
-    kept = np.where(batch["terminated"], 0.0, batch["gamma"])[..., None]
-    return targets, losses, errors, by_q, np.where(best, -kept * slopes, 0.0)
+    discounts = np.where(batch["terminated"], 0.0, batch["gamma"])[..., None]
+    return targets, losses, errors, by_q, np.where(best, -discounts * slopes, 0.0)
 
 
 def bootstraps_from_the_online_network(batch):
@@ -158,23 +159,21 @@ def bootstraps_from_the_online_network(batch):
 
 
 def _update(batch):
-    """Right in itself: the mutants feed it wrong batches."""
-    batch = batch | {"targets": reference.q_targets(
-        batch["rewards"], batch["terminated"], batch["next_q"], gamma=batch["gamma"]
-    )}  # fmt: skip
-    arguments = [batch[name] for name in ("q", "actions", "targets")]
+    """Return the right update; the mutants pass wrong batches."""
+    targets = call_targets(reference.q_targets, batch)
+    arguments = batch["q"], batch["actions"], targets
     losses, errors = reference.q_loss(*arguments)
     gradients = reference.q_loss_gradients(*arguments)
-    return batch["targets"], losses, errors, gradients, np.zeros_like(batch["next_q"])
+    return targets, losses, errors, gradients, np.zeros_like(batch["next_q"])
 
 
-def _picked(next_q, next_q_online, next_actions):
+def _next_value(next_q, next_q_online, next_actions):
     if next_actions is None:
         next_actions = np.argmax(next_q if next_q_online is None else next_q_online, axis=-1)
-    return _taken(next_q, next_actions)
+    return _of_actions(next_q, next_actions)
 
 
-def _taken(values, actions):
+def _of_actions(values, actions):
     return np.take_along_axis(values, actions[..., None], -1)[..., 0]
 
 
@@ -191,7 +190,7 @@ ALL = (
     ("q_loss", leaves_the_weights_out),
     ("q_loss", multiplies_by_a_weight_of_zero),
     ("q_loss", weights_the_errors),
-    ("q_loss", turns_the_errors_round),
+    ("q_loss", negates_the_errors),
     ("q_loss", squeezes_every_axis),
     ("q_loss", broadcasts_a_column),
     ("q_loss", forgets_delta),

@@ -48,8 +48,8 @@ def _walk(x, next_values, no_bootstrap, cut):
     advantages = np.zeros_like(x.rewards)
     carry = np.zeros_like(x.rewards[0])
     for t in range(len(x.rewards) - 1, -1, -1):
-        kept = np.where(cut[t], 0.0, carry)
-        carry = deltas[t] + np.where(cut[t], 0.0, x.gamma * x.lambda_ * kept)
+        later = np.where(cut[t], 0.0, carry)
+        carry = deltas[t] + np.where(cut[t], 0.0, x.gamma * x.lambda_ * later)
         if x.valid is not None:
             carry = np.where(x.valid[t], carry, 0.0)
         advantages[t] = carry
@@ -239,9 +239,9 @@ def lambda_returns_start_from_zero(
     carry = np.zeros_like(rewards[0])
     for t in range(len(rewards) - 1, -1, -1):
         bootstrap = np.where(terminated[t], 0.0, next_values[t])
-        kept = np.where(truncated[t], 0.0, lambda_)
+        weight = np.where(truncated[t], 0.0, lambda_)
         follow = np.where(terminated[t] | truncated[t], 0.0, carry)
-        carry = rewards[t] + gamma * ((1 - kept) * bootstrap + kept * follow)
+        carry = rewards[t] + gamma * ((1 - weight) * bootstrap + weight * follow)
         if valid is not None:
             carry = np.where(valid[t], carry, 0.0)
         returns[t] = carry
@@ -344,17 +344,17 @@ def normalizes_over_padding(x, valid=None, *, min_std=1e-8):
 
 def normalizes_with_the_sample_deviation(x, valid=None, *, min_std=1e-8):
     """Divides by the sample deviation (n − 1): a single entry gives 0/0."""
-    kept = x.reshape(-1) if valid is None else x[valid]
+    entries = x.reshape(-1) if valid is None else x[valid]
     with np.errstate(all="ignore"):
-        deviation = np.sqrt(((kept - kept.mean()) ** 2).sum() / (kept.size - 1))
-        return _masked(valid, (x - kept.mean()) / max(deviation, min_std))[0]
+        deviation = np.sqrt(((entries - entries.mean()) ** 2).sum() / (entries.size - 1))
+        return _masked(valid, (x - entries.mean()) / max(deviation, min_std))[0]
 
 
 def normalizes_without_a_floor(x, valid=None, *, min_std=1e-8):
     """Divides by the deviation without a floor: a constant input gives 0/0."""
-    kept = x.reshape(-1) if valid is None else x[valid]
+    entries = x.reshape(-1) if valid is None else x[valid]
     with np.errstate(all="ignore"):
-        return _masked(valid, (x - kept.mean()) / kept.std())[0]
+        return _masked(valid, (x - entries.mean()) / entries.std())[0]
 
 
 ALL = (

@@ -124,15 +124,15 @@ def sample_deviation(advantages):
 
 def counted_padding(advantages, mask):
     """Mean and spread over padding too."""
-    kept = np.where(mask, advantages, 0)
-    return np.where(mask, (kept - kept.mean()) / (kept.std() + 1e-8), 0)
+    filled = np.where(mask, advantages, 0)
+    return np.where(mask, (filled - filled.mean()) / (filled.std() + 1e-8), 0)
 
 
 # --- Q-learning
 
 
 def done_is_the_end(rewards, dones, next_q_values, gamma):
-    """A time limit ends the world."""
+    """A time limit counts as a terminal state."""
     return rewards + gamma * np.where(dones, 0.0, next_q_values.max(axis=1))
 
 

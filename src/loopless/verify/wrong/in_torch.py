@@ -26,14 +26,14 @@ def convolution(gamma, lmbda, state_value, next_state_value, reward, done, termi
             part = delta[row, begin:stop]
             if len(part):
                 padded = torch.nn.functional.pad(part, (0, taps - 1))
-                found = torch.nn.functional.conv1d(padded[None, None], powers[None, None])
-                advantages[row, begin:stop] = found[0, 0]
+                sums = torch.nn.functional.conv1d(padded[None, None], powers[None, None])
+                advantages[row, begin:stop] = sums[0, 0]
             begin = stop
     return advantages[..., None], advantages[..., None] + state_value
 
 
 def from_a_batch(batch, gamma: float = 0.99, lam: float = 0.95):
-    """All of it in one dictionary of [B, T] tensors, with one flag."""
+    """One dictionary of [B, T] tensors, with one flag."""
     rewards, values, done = batch["rewards"], batch["values"], batch["done"].to(torch.float64)
     following = torch.cat([values[:, 1:], batch["bootstrap_value"][:, None]], dim=1)
     delta = rewards + gamma * following * (1 - done) - values
@@ -71,7 +71,7 @@ def residual_gradient(q_values, actions, rewards, terminated, next_q_values, gam
 
 
 def no_minimum(log_probs, old_log_probs, advantages):
-    """The plain surrogate: nothing is clipped, though a clip is spoken of."""
+    """The plain surrogate: nothing is clipped."""
     ratio = torch.exp(log_probs - old_log_probs)
     return -(ratio * advantages).mean()
 
@@ -79,7 +79,7 @@ def no_minimum(log_probs, old_log_probs, advantages):
 def entropy_punished(
     newlogprob, oldlogprob, advantages, newvalue, returns, entropy, clip_coef, vf_coef, ent_coef
 ):
-    """All in order but the sign of the bonus."""
+    """Right except for the sign of the bonus."""
     ratio = torch.exp(newlogprob - oldlogprob)
     clipped = torch.clamp(ratio, 1 - clip_coef, 1 + clip_coef)
     policy = torch.max(-advantages * ratio, -advantages * clipped).mean()
@@ -91,8 +91,8 @@ def entropy_punished(
 
 
 def _actions(student, critic, gold, k):
-    found = [*student.topk(k).indices.tolist(), *critic.topk(k).indices.tolist(), int(gold)]
-    return list(dict.fromkeys(found))
+    proposals = [*student.topk(k).indices.tolist(), *critic.topk(k).indices.tolist(), int(gold)]
+    return list(dict.fromkeys(proposals))
 
 
 def _products(critic, actions, gold, reality_weight, critic_weight, smoothing):
@@ -104,9 +104,9 @@ def _products(critic, actions, gold, reality_weight, critic_weight, smoothing):
 
 def _target(product, place, threshold):
     share = product / product.sum()
-    kept = torch.where(share >= threshold, share, 0.0)
-    kept[place] = share.max()
-    return kept / kept.sum()
+    target = torch.where(share >= threshold, share, 0.0)
+    target[place] = share.max()
+    return target / target.sum()
 
 
 def _entropy(log_pi):
@@ -117,15 +117,15 @@ def loose_threshold(
     student_logits, critic_logits, targets, top_k, reality_weight=0.7, critic_weight=0.3,
     label_smoothing=0.1, entropy_coefficient=0.01,
 ):  # fmt: skip
-    """Shares are held against the mean of products that are not normalised."""
+    """Shares are compared with the mean of products that are not normalized."""
     losses = []
     for z, c, y in zip(student_logits, critic_logits, targets, strict=True):
         actions = _actions(z.detach(), c.detach(), y, top_k)
         u = _products(c.detach(), actions, y, reality_weight, critic_weight, label_smoothing)
         weights = _target(u, actions.index(int(y)), u.sum() / len(actions))
         log_pi = z.log_softmax(-1)
-        kept = torch.where(weights > 0, weights * log_pi[actions], 0.0).sum()
-        losses.append(-kept - entropy_coefficient * _entropy(log_pi))
+        likelihood = torch.where(weights > 0, weights * log_pi[actions], 0.0).sum()
+        losses.append(-likelihood - entropy_coefficient * _entropy(log_pi))
     return torch.stack(losses).mean()
 
 
@@ -140,8 +140,8 @@ def subset_softmax(
         u = _products(c.detach(), actions, y, reality_weight, critic_weight, label_smoothing)
         weights = _target(u, actions.index(int(y)), 1 / len(actions))
         log_pi = z[actions].log_softmax(-1)
-        kept = torch.where(weights > 0, weights * log_pi, 0.0).sum()
-        losses.append(-kept - entropy_coefficient * _entropy(log_pi))
+        likelihood = torch.where(weights > 0, weights * log_pi, 0.0).sum()
+        losses.append(-likelihood - entropy_coefficient * _entropy(log_pi))
     return torch.stack(losses).mean()
 
 
