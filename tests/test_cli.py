@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from loopless import __version__, cli
 from loopless.bench.command import bench
 from loopless.bench.result import Measurement, load
-from loopless.bench.suites import Options, Suite, names
+from loopless.bench.suites import Options, names
 from loopless.runs.config import flags
 
 
@@ -22,7 +23,11 @@ def loopless(*arguments, cwd=None):
 def run_fake(tmp_path, suite, **options):
     """`loopless bench` in this process, with a suite of ours and left on all cores."""
     asked = Options(json=tmp_path / "result.json", **options)
-    return bench(asked, find_suite=lambda name: Suite(suite, {}), isolate=lambda threads: None)
+    return bench(
+        asked,
+        load_suite=lambda name: SimpleNamespace(run=suite, TITLES={}),
+        isolate=lambda threads: None,
+    )
 
 
 def one_row(result, status="ok"):

@@ -1,17 +1,21 @@
-"""Start the processes of suites: modules of ours as children, on one core or on all of them."""
+"""Start the processes of suites as children, on one core or on all; and prepare this process."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
 from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES, prepare_libraries
 
 TIMEOUT_S = 3600
+SECOND_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
+TYPICAL_BYTES = 2 << 20
 
 
 def command_line(module: str, *words: str) -> list[str]:
@@ -87,3 +91,35 @@ def prepare_like_training(threads: int) -> None:
 
     commands.prepare(DQN())
     prepare_libraries(threads)
+
+
+@contextmanager
+def warnings_of_peers_ignored() -> Iterator[None]:
+    """Ignore what peers say of their own dependencies when they are imported."""
+    with warnings.catch_warnings():
+        for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, UserWarning):
+            warnings.simplefilter("ignore", category)
+        yield
+
+
+def cache_cooler() -> Callable[[], None]:
+    """Return a call that empties the second-level cache, and leaves the third alone.
+
+    That is how a training step finds its rollout: written row by row, many forward passes ago.
+    """
+    import numpy as np
+
+    block = np.zeros(2 * _second_level_bytes(), np.uint8)
+
+    def cool() -> None:
+        np.add(block, 1, out=block)
+
+    return cool
+
+
+def _second_level_bytes() -> int:
+    try:
+        text = SECOND_LEVEL.read_text().strip()
+        return int(text.removesuffix("K")) << 10 if text.endswith("K") else int(text)
+    except (OSError, ValueError):
+        return TYPICAL_BYTES

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from loopless.bench.result import Measurement, Result, Target, gather, load_all, save, save_all
+from loopless.bench.result import Measurement, Result, Target, load_all, save, save_all
+from loopless.report.gathering import gather_results
 
 
 def result(suite="returns", date="2026-01-01", value=1.0):
@@ -28,7 +29,7 @@ def test_of_a_folder_the_newest_of_each_suite_counts_in_the_order_of_suites(tmp_
     save(result("returns", "2026-01-02", 5.0), tmp_path / "b.json")
     save(result("returns", "2026-01-01", 6.0), tmp_path / "c.json")
     problems = []
-    found = gather([tmp_path], problems, ("returns", "replay"))
+    found = gather_results([tmp_path], problems, ("returns", "replay"))
     assert problems == []
     assert [(one.suite, one.measurements[0].value) for one in found] == [
         ("returns", 5.0),
@@ -45,14 +46,14 @@ def test_what_is_no_result_is_named(tmp_path, content):
     save(result(), tmp_path / "good.json")
     (tmp_path / "bad.json").write_bytes(content)
     problems = []
-    assert gather([tmp_path], problems) == [result()]
+    assert gather_results([tmp_path], problems) == [result()]
     assert len(problems) == 1
     assert "bad.json" in problems[0]
 
 
 def test_a_file_that_is_gone_is_named(tmp_path):
     problems = []
-    assert gather([tmp_path / "gone.json"], problems) == []
+    assert gather_results([tmp_path / "gone.json"], problems) == []
     assert "gone.json" in problems[0]
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 
 from loopless.bench.contest import Call, Contender, Contest, Entry, Verdict, enter, race
-from loopless.bench.machine import warnings_of_peers_ignored
 from loopless.bench.result import Result
 from loopless.bench.timing import Budget
+from suites.processes import warnings_of_peers_ignored
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 

@@ -41,6 +41,7 @@ def test_a_swallowed_interrupt_is_raised_before_the_next_sample():
     assert calls == 20
 
 
+@pytest.mark.slow
 def test_control_c_ends_the_command_with_130_and_a_file(tmp_path):
     path = tmp_path / "out.json"
     arguments = ["bench", "returns", "--quick", "--no-peers", "--json", str(path)]

@@ -10,7 +10,7 @@ import pytest
 
 from loopless.bench import command, suites
 from loopless.bench.result import load as load_result
-from loopless.bench.suites import RESULTS, Options, UnknownSuite, check, find, load, name_of, names
+from loopless.bench.suites import RESULTS, Options, UnknownSuite, check, load, name_of, names
 
 ROOT = Path(__file__).parents[2]
 MINE = """
@@ -40,17 +40,17 @@ def installed(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", names())
 def test_every_suite_runs_and_shows_itself(name):
-    suite = find(name)
+    suite = load(name)
     assert callable(suite.run)
-    assert suite.titles
-    assert callable(load(name).page)
+    assert suite.TITLES
+    assert callable(suite.page)
 
 
 @pytest.mark.parametrize("name", names())
 def test_a_committed_result_has_the_suites_titles_and_headlines(name):
-    result, suite = load_result(RESULTS / f"{name}.json"), find(name)
+    result, suite = load_result(RESULTS / f"{name}.json"), load(name)
     assert result.suite == name
-    assert (result.titles, result.headlines) == (suite.titles, suite.headlines)
+    assert (result.titles, result.headlines) == (suite.TITLES, getattr(suite, "HEADLINES", ()))
 
 
 @pytest.mark.parametrize("name", names())
@@ -94,7 +94,7 @@ def test_anyones_suite_runs_by_its_path(mine, path, name, capsys):
         assert (result.suite, result.measurements[0].value) == (name, 2.5)
         assert "My own" in capsys.readouterr().out
     assert name_of(str(mine / path)) == name
-    assert find(str(mine / path)).titles == {"mine": "My own"}
+    assert load(str(mine / path)).TITLES == {"mine": "My own"}
 
 
 @pytest.mark.usefixtures("installed")

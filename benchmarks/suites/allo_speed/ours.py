@@ -20,7 +20,16 @@ from loopless.runs.progress.clock import Clock
 from loopless.train.allo.algorithm import build
 from loopless.train.allo.data import Batch
 from loopless.train.allo.run import ALLORun
-from suites.allo_speed.cases import BY_BATCHES, OURS, TOLERANCE, Follower, Indices, Layers, Learning
+from suites.allo_speed.cases import (
+    BY_BATCHES,
+    OURS,
+    TOLERANCE,
+    Follower,
+    Indices,
+    Layers,
+    Learning,
+    million_operations,
+)
 from suites.dqn_speed.slices import Worker
 
 SEEDS = 8
@@ -31,12 +40,12 @@ TOGETHER_ON_TWO = f"{TOGETHER}, on two cores"
 
 
 def started(case: Learning, **changes: Any) -> ALLORun:
-    """A run of our trainer whose chunks are `CHUNK` steps, and which does not end."""
+    """Return a run of our trainer whose chunks are `CHUNK` steps, and which does not end."""
     return ALLORun(case.config(**ENDLESS | changes))
 
 
 def follow(run: ALLORun, stream: Indices) -> np.ndarray:
-    """The features of all states, learned from these indices, from the start of seed 0."""
+    """Return the features of all states, learned from these indices, from the start of seed 0."""
     algorithm, update = run.algorithm, jax.jit(run.algorithm.update)
     learner = algorithm.init(jax.random.key(0), jnp.float32(run.config.barrier[0]))
     for step, drawn in enumerate(stream):
@@ -46,7 +55,7 @@ def follow(run: ALLORun, stream: Indices) -> np.ndarray:
 
 
 def first_layers(case: Learning) -> Layers:
-    """The encoder of seed 0 before its first step."""
+    """Return the encoder of seed 0 before its first step."""
     algorithm = build(case.config(), cast(Any, None), case.coordinates)  # which draws no pairs
     return algorithm.network(jax.random.key(0)).layers()
 
@@ -66,12 +75,16 @@ ENCODED_BY_BATCHES = Contender(
 IN_ONE_PROGRAM = Contender(TOGETHER, "loopless", "ours", partial(_prepare, seeds=SEEDS), TOLERANCE)
 
 
+def followed(case: Learning, worker: Worker) -> Follower:
+    """Time a run in another process; what is checked is a run in this one."""
+    return Follower(worker, lambda _: None, partial(follow, started(case)))
+
+
 def on_two_cores(stack: ExitStack) -> Contender:
-    """All seeds in a process with two cores, which `stack` ends."""
+    """Return all seeds in a process with two cores, which `stack` ends."""
 
     def prepare(case: Learning) -> Follower:
-        worker = stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS}))
-        return Follower(worker, lambda _: None, partial(follow, started(case)))
+        return followed(case, stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS})))
 
     note = "a process of its own on two cores, threads not limited"
     return Contender(TOGETHER_ON_TWO, "loopless", "ours", prepare, TOLERANCE, note=note)
@@ -94,4 +107,4 @@ def count_operations(case: Learning, **changes: Any) -> float:
         patch.object(optimizer, "NATIVE_SIZE", math.inf),
     ):
         lowered = step.lower(learner, run.table, drawn, jnp.int32(0))
-    return 1e-6 * lowered.compile().cost_analysis()["flops"]
+    return million_operations(lowered)

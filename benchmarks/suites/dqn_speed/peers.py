@@ -1,14 +1,10 @@
-"""Other libraries' DQN by `learn`, a slice a call, with the same settings.
-
-Imports each library when prepared. Tests: `tests/suites/dqn_speed/test_bench_loops.py`.
-"""
+"""Other libraries' DQN by `learn`, a slice a call, with the same settings."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from loopless.bench.contest import Call, Contender
-from loopless.bench.machine import warnings_of_peers_ignored
 from suites.dqn_speed.slices import (
     BUFFER,
     ENV,
@@ -19,11 +15,12 @@ from suites.dqn_speed.slices import (
     Slice,
     Training,
 )
+from suites.processes import warnings_of_peers_ignored
 from suites.q_learning.peers import BASELINES, SBX, even_width
 
 
 def options(case: Training) -> dict[str, Any]:
-    """What both of them are told."""
+    """Return what both of them are told."""
     return {
         "env": ENV,
         "learning_rate": RULES.rate,
@@ -42,7 +39,7 @@ def options(case: Training) -> dict[str, Any]:
 
 
 def sliced(model: Any, case: Slice, first: int, counted: int = 1) -> Call:
-    """Its `learn`, a slice a call, after the first `first` steps.
+    """Return its `learn`, a slice a call, after the first `first` steps.
 
     It counts once what is `counted` gradient steps.
     """

@@ -1,8 +1,8 @@
 """What is trained: CartPole-v1, by DQN or by PPO, with the same settings for everyone.
 
 A call is a slice of so many steps of a run that goes on and on; the check counts that as many
-gradient steps were made as the settings say. Imports the trainers' configs. Tests:
-`tests/suites/dqn_speed/test_bench_loops.py`, `tests/suites/ppo_speed/test_bench_ppo_loop.py`.
+gradient steps were made as the settings say. `Slices` makes such calls of our trainers, `Worker`
+makes them in another process, and `measure_native` races them with and without our native code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import partial
@@ -20,12 +20,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from loopless.arrays.xla_cpu import VARIABLE
 from loopless.bench.contest import Call, Contender, Contest, Judge, Verdict
 from loopless.bench.result import Measurement
 from loopless.bench.targets import Rows, as_fast, as_rate, attach, beside, ratio, speeds, stated
 from loopless.train.dqn.config import DQN
 from loopless.train.ppo.config import PPO
-from suites.processes import command_line, unlimited, use_cores
+from suites.processes import command_line, one_thread, unlimited, use_cores
 from suites.q_learning.peers import BASELINES, SBX
 from suites.q_learning.updates import Rules
 
@@ -50,20 +51,16 @@ class Slice:
         raise NotImplementedError
 
     @property
-    def size(self) -> int:
-        return self.steps
-
-    @property
     def gradient_steps(self) -> int:
         """Of one slice."""
         raise NotImplementedError
 
     def config(self, **changes: Any) -> Any:
-        """For our trainer."""
+        """Return the settings for our trainer."""
         raise NotImplementedError
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """A slice gives back how many gradient steps it made."""
+        """Return a slice gives back how many gradient steps it made."""
         made = call.read(output)
         if made == self.gradient_steps:
             return Verdict()
@@ -174,7 +171,7 @@ class Slices:
         return self._made() - before
 
     def _made(self) -> int:
-        """Gradient steps of each agent; they go in step."""
+        """Return the gradient steps of each agent, which all have made as many."""
         return int(np.max(self.run.learner.updates))
 
 
@@ -183,7 +180,7 @@ def _sliced(case: Slice, **changes: Any) -> Call:
 
 
 def on_two_cores(stack: ExitStack) -> list[Contender]:
-    """Each in a process of its own, which `stack` ends."""
+    """Return each in a process of its own, which `stack` ends."""
 
     def contender(name: str, note: str, **changes: Any) -> Contender:
         def prepare(case: Slice) -> Call:
@@ -219,15 +216,20 @@ PATIENCE_S = 30
 class Worker:
     """A run in a child; a call is a slice there. Use it as a context, which ends the child.
 
-    case: of any suite, with its `trainer`, and `config(**changes)` for it.
+    The case is of any suite, with its `trainer`, and `config(**changes)` for it. By default the
+    child has two cores and threads without limits; `native` is LOOPLESS_NATIVE of a child that has
+    one core and one thread.
     """
 
-    def __init__(self, case: Any, changes: dict[str, Any]) -> None:
-        told = json.dumps([type(case).__module__, type(case).__name__, _plain(case), changes])
-        command = command_line("suites.dqn_speed.slices", told)
+    def __init__(self, case: Any, changes: dict[str, Any], native: str | None = None) -> None:
+        names = type(case).__module__, type(case).__name__
+        cores = CORES if native is None else 1
+        request = json.dumps([*names, _plain(case), changes, cores])
+        environment = unlimited() if native is None else one_thread() | {VARIABLE: native}
         self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=unlimited()
-        )
+            command_line("suites.dqn_speed.slices", request),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
         try:
             self._answer()  # that it is ready
         except BaseException:
@@ -247,7 +249,7 @@ class Worker:
         raise RuntimeError(f"the worker ended with exit code {self._child.wait(PATIENCE_S)}")
 
     def close(self) -> None:
-        """At the end of its input the child ends; if it does not, it is ended."""
+        """Close the child's input, at which it ends; kill it if it does not."""
         for pipe in (self._child.stdin, self._child.stdout):
             assert pipe
             pipe.close()
@@ -265,7 +267,7 @@ class Worker:
 
 
 def _plain(case: Any) -> dict[str, Any]:
-    """The numbers and names of a case; what else it has is as by default."""
+    """Return the numbers and names of a case; what else it has is as by default."""
     given = {field.name: getattr(case, field.name) for field in fields(case)}
     return {
         name: value for name, value in given.items() if isinstance(value, int | float | str | tuple)
@@ -273,8 +275,8 @@ def _plain(case: Any) -> dict[str, Any]:
 
 
 def main(text: str) -> None:
-    use_cores(CORES)
-    module, name, given, changes = json.loads(text)
+    module, name, given, changes, cores = json.loads(text)
+    use_cores(cores)
     case = getattr(import_module(module), name)(**given | {"hidden": tuple(given["hidden"])})
     from loopless.train import commands
 
@@ -285,17 +287,13 @@ def main(text: str) -> None:
         print(slices(), flush=True)
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
-
-
 Factors = Mapping[str, float | None]  # times as fast as either library; None: stated
 
 AGENTS = (TOGETHER, TOGETHER_ON_TWO)
 
 
 def as_rates(case: Slice, rows: Rows) -> list[Measurement]:
-    """Steps a second, from the times of slices; of all agents together."""
+    """Return steps a second, from the times of slices; of all agents together."""
     return [
         as_rate(row, case.steps * (SEEDS if row.contender in AGENTS else 1), "steps/s")
         for row in rows
@@ -316,7 +314,7 @@ def judge_steps(case: Slice, rows: Rows, factors: Factors) -> list[Measurement]:
 
 
 def race_slices(case: Slice, others: Sequence[Contender], judge: Judge, contest: Contest) -> None:
-    """Our ways to train against others: all on one core but those that say so."""
+    """Race our ways to train against others: all on one core but those that say so."""
     contenders = [*CONTENDERS, *others]
     with ExitStack() as stack:
         if (os.cpu_count() or 1) > 1:
@@ -328,3 +326,41 @@ def number_row(section: str, case: str, name: str, library: str, unit: str) -> M
     """Return the row of a single number that is to be measured."""
     role = "ours" if library == "loopless" else "peer"
     return Measurement(section, case, name, library, role, unit=unit)
+
+
+NATIVE, PLAIN_XLA = "loopless, compiled", "plain XLA and optax"
+NATIVE_PARTS = {  # what LOOPLESS_NATIVE is set to
+    NATIVE: "1",
+    "without our product": "adam,avatarl",
+    "without our Adam": "product,avatarl",
+    PLAIN_XLA: "0",
+}
+NATIVE_TITLE = "Our product and our Adam against plain XLA and optax: steps a second on one core"
+
+
+def measure_native(
+    case: Any, contest: Contest, steps: int, wrap: Callable[..., Call], **changes: Any
+) -> None:
+    """Race a trainer with and without our native code, each in a process of its own."""
+    with ExitStack() as stack:
+
+        def contender(name: str, setting: str) -> Contender:
+            def prepare(case: Any) -> Call:
+                return wrap(case, stack.enter_context(Worker(case, changes, setting)))
+
+            role = "ours" if name == NATIVE else "yardstick"
+            return Contender(name, "loopless", role, prepare, 1e-4, f"LOOPLESS_NATIVE={setting}")
+
+        contenders = [contender(*pair) for pair in NATIVE_PARTS.items()]
+        contest.run("native", case, contenders, partial(judge_native, steps))
+
+
+def judge_native(steps: int, rows: Rows) -> Rows:
+    """State how many times as fast our native code is as each way without a part of it."""
+    rows = [as_rate(row, steps, "steps/s") for row in rows]
+    others = [name for name in NATIVE_PARTS if name != NATIVE]
+    return attach(rows, NATIVE, beside(rows, NATIVE, others))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contest import Contest
-from loopless.bench.machine import warnings_of_peers_ignored
+from loopless.bench.contest import Call, Contest
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_most, attach, ratio, stated
 from loopless.bench.timing import Budget
 from loopless.process import peak_bytes, resident_bytes
-from pages import Lines, grid, section
+from pages import Lines, grid, native_page, section
 from suites.dqn_speed.peers import CONTENDERS as PEERS
 from suites.dqn_speed.peers import baselines_model
 from suites.dqn_speed.plain import CONTENDER as EAGER_LOOP
@@ -34,6 +33,7 @@ from suites.dqn_speed.slices import (
     ENV,
     HOSTED,
     IN_HOST,
+    NATIVE_TITLE,
     OVERLAPPED,
     STARTS,
     Factors,
@@ -42,10 +42,16 @@ from suites.dqn_speed.slices import (
     Training,
     as_rates,
     judge_steps,
+    measure_native,
     number_row,
     race_slices,
 )
-from suites.processes import prepare_like_training, run_child, run_command
+from suites.processes import (
+    prepare_like_training,
+    run_child,
+    run_command,
+    warnings_of_peers_ignored,
+)
 from suites.q_learning.peers import BASELINES
 
 SLICE, QUICK_SLICE = Training(5_000), Training(1_000)
@@ -55,6 +61,7 @@ BARE_JAX, BARE_TORCH = "bare JAX, Equinox, Optax", "bare PyTorch, Stable-Baselin
 
 TITLES = {
     "steps": "CartPole-v1, one environment, learning as it goes: steps a second",
+    "native": NATIVE_TITLE,
     "memory": "Peak memory of a process that trains",
     "growth": "Memory left behind by a chunk after warm-up",
     "split": "Share of the training thread's time that is neither environment, acting nor learning",
@@ -83,6 +90,8 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= {"env": ENV, "max_gradient_norm": told.max_gradient_norm}
     result.settings |= {"steps_in_a_call": case.steps, "jax_async_dispatch": False}
     measure_steps(case, contest)
+    if options.ablate:
+        measure_native(case, contest, case.steps, lambda _, call: Call(call, int), mode="compiled")
     measure_founding(FOUNDING, contest)
     if not options.quick:
         measure_memory(contest)
@@ -141,7 +150,7 @@ def measure_split(steps: int, contest: Contest) -> None:
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: steps a second, and memory."""
     steps = grid("CartPole-v1, one environment", section(result, "steps"))
-    return [steps, grid("a process", section(result, "memory"))]
+    return [steps, *native_page(result), grid("a process", section(result, "memory"))]
 
 
 FASTER: Factors = {HOSTED: 6.0, COMPILED: 18.0, OVERLAPPED: 14.0}
@@ -158,7 +167,7 @@ def judge_founding(case: Slice, rows: Rows) -> list[Measurement]:
 def judge_memory(
     ours: str, theirs: str, bare: str, bare_theirs: str, rows: Rows
 ) -> list[Measurement]:
-    """No more than theirs and the framework's own; what lies beyond either framework is stated."""
+    """Judge the peak by theirs plus the framework's own; what lies beyond a framework is stated."""
     found = {row.contender: row.value or 0.0 for row in rows}
     if not all(found.get(name) for name in (ours, theirs, bare, bare_theirs)):
         return attach(rows, ours, [at_most(0, None, f"the peak of {theirs} plus {bare}")])
@@ -188,7 +197,7 @@ WARM, COUNTED = 20, 50  # chunks
 
 
 def measure_bytes(what: str) -> float:
-    """Bytes that a child process of this kind needs at its peak, or leaves behind a chunk."""
+    """Return the bytes that such a child needs at its peak, or leaves behind a chunk."""
     return json.loads(run_child("suites.dqn_speed.suite", what)[1].splitlines()[-1])
 
 
@@ -201,7 +210,7 @@ def _compiled(steps: int = MEMORY_STEPS) -> float:
 
 
 def _train(mode: str, steps: int) -> float:
-    """A real run with its log and its checkpoints."""
+    """Return a real run with its log and its checkpoints."""
     from loopless.train import commands
 
     config = MEMORY_SLICE.config()
@@ -223,7 +232,7 @@ def _baselines(steps: int = MEMORY_STEPS) -> float:
 
 
 def _bare_jax() -> float:
-    """What our framework needs before anything is trained."""
+    """Return what our framework needs before anything is trained."""
     import equinox  # noqa: F401
     import gymnasium  # noqa: F401
     import jax
@@ -234,7 +243,7 @@ def _bare_jax() -> float:
 
 
 def _bare_torch() -> float:
-    """And theirs."""
+    """Return what their framework needs before anything is trained."""
     with warnings_of_peers_ignored():
         import stable_baselines3  # noqa: F401
         import torch
@@ -271,7 +280,7 @@ OVERHEAD_PARTS = ("time_log", "time_other")  # log, checkpoints, plots; and what
 
 
 def measure_shares(mode: str, steps: int) -> dict[str, float]:
-    """Shares of the training thread's time, of a run with default settings and no evaluations."""
+    """Return shares of the training thread's time, of a default run without evaluations."""
     from loopless.runs.metrics import columns, read
 
     with tempfile.TemporaryDirectory() as folder:
@@ -283,7 +292,7 @@ def measure_shares(mode: str, steps: int) -> dict[str, float]:
 
 
 def shares(found: Mapping[str, Any]) -> dict[str, float]:
-    """Each part's share of all seconds, without the chunks until the first that learned."""
+    """Return each part's share of all seconds, without the chunks until the first that learned."""
     learning = np.flatnonzero(np.isfinite(found.get("loss", np.full(1, np.nan))))
     if len(learning) < 2:
         raise RuntimeError("the run was too short to say")

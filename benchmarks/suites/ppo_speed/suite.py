@@ -17,19 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.contest import Contest
+from loopless.bench.contest import Call, Contest
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, at_most, attach, ratio, stated
 from loopless.bench.timing import Budget
-from pages import Lines, grid, section
+from pages import Lines, grid, native_page, section
 from suites.dqn_speed.slices import (
     COMPILED,
     HOSTED,
+    NATIVE_TITLE,
     OVERLAPPED,
     Factors,
     PPOTraining,
     judge_steps,
+    measure_native,
     number_row,
     race_slices,
 )
@@ -45,6 +47,7 @@ COMMAND = "loopless train ppo"
 
 TITLES = {
     "steps": "CartPole-v1 by PPO, learning as it goes: steps a second",
+    "native": NATIVE_TITLE,
     "solve": "Seconds until CartPole-v1 is solved",
     "shares": "The updates of one rollout, and their pieces apart",
 }
@@ -69,6 +72,8 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= peers.options(case) | {"env": case.config().env, "n_envs": case.envs}
     result.settings |= {"steps_in_a_call": case.steps, "jax_async_dispatch": False}
     measure_steps(case, contest)
+    if options.ablate:
+        measure_native(case, contest, case.steps, lambda _, call: Call(call, int), mode="compiled")
     measure_shares(case, contest)
     if not options.quick:
         measure_solve(contest)
@@ -105,6 +110,7 @@ def page(result: Result) -> list[Lines]:
     """Lay out the results page: steps a second, seconds until solved, pieces of an update."""
     return [
         grid("CartPole-v1 by PPO", section(result, "steps")),
+        *native_page(result),
         grid("until solved", section(result, "solve"), "case", "contender"),
         grid("updates of one rollout", section(result, "shares")),
     ]
@@ -115,7 +121,7 @@ COMPILED_S, COMMAND_S = 5.0, 20.0
 
 
 def judge_compiled(row: Measurement, seconds: Sequence[float]) -> Measurement:
-    """The slowest seed decides; the row's value is the median's."""
+    """Return the slowest seed decides; the row's value is the median's."""
     if row.value is None:
         return replace(row, targets=(at_most(COMPILED_S, None, _within(COMPILED_S)),))
     slowest = max(seconds)
@@ -133,7 +139,7 @@ def _within(seconds: float) -> str:
 
 
 def state_shares(rows: Rows) -> list[Measurement]:
-    """Per cent of the whole; backward is what the gradient takes beyond forward."""
+    """State per cent of the whole; backward is what the gradient takes beyond forward."""
     found = {row.contender: row.value for row in rows}
     whole, forward, both = (found.get(name) for name in (WHOLE, FORWARD, GRADIENT))
     backward = both - forward if both and forward else None
@@ -151,7 +157,7 @@ IN_A_ROW = 5  # evaluations: a young policy may balance once by luck, and not a 
 
 
 def time_compiled(seed: int, **changes: Any) -> float:
-    """Seconds of a run with default settings until it stays solved.
+    """Return seconds of a run with default settings until it stays solved.
 
     Evaluations, one after every chunk, are included; everything has been compiled before.
     """
@@ -178,7 +184,7 @@ def time_compiled(seed: int, **changes: Any) -> float:
 
 
 def time_command(*words: str) -> float:
-    """Seconds of `loopless train ppo` on all cores, from its start to its end."""
+    """Return seconds of `loopless train ppo` on all cores, from its start to its end."""
     from loopless.runs.metrics import columns, read
 
     with tempfile.TemporaryDirectory() as folder:

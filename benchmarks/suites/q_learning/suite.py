@@ -245,10 +245,6 @@ class Losses:
     def label(self) -> str:
         return f"targets and loss, batch {self.batch}"
 
-    @property
-    def size(self) -> int:
-        return self.batch
-
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(0)
@@ -321,12 +317,13 @@ def _eager_loss(case: Losses, records: bool) -> Call:
     return Call(run, _read)
 
 
-LOSSES = tuple(
-    Contender(name, library, role, partial(prepare, records=records), LOSS_TOLERANCE)
-    for name, library, role, prepare, records in (
-        (FORWARD, "loopless", "ours", _our_loss, False),
-        (RECORDING, "loopless", "ours", _our_loss, True),
-        (EAGER_LOSS, "torch", "peer", _eager_loss, False),
-        (EAGER_RECORDING, "torch", "peer", _eager_loss, True),
-    )
+LOSSES = (
+    *(
+        Contender(name, "loopless", "ours", partial(_our_loss, records=records), LOSS_TOLERANCE)
+        for name, records in ((FORWARD, False), (RECORDING, True))
+    ),
+    *(
+        Contender(name, "torch", "peer", partial(_eager_loss, records=records), LOSS_TOLERANCE)
+        for name, records in ((EAGER_LOSS, False), (EAGER_RECORDING, True))
+    ),
 )

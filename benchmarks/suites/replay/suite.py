@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Case, Contender, Contest, Judge, enter
-from loopless.bench.machine import cache_cooler, prepare_libraries
+from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, beside, ratio, values
 from loopless.bench.timing import Budget
 from pages import Lines, grid, section
+from suites.processes import cache_cooler
 from suites.replay.cases import (
     ALPHA,
     BETA,
@@ -253,7 +254,7 @@ PADDED = "loopless, from_padded"
 
 
 def _read(output: dict[str, Any]) -> Arrays:
-    """[B, ...] or [K, B, ...] as rows."""
+    """Read [B, ...] or [K, B, ...] as rows."""
     depth = output["reward"].ndim
     arrays = {name: np.asarray(values) for name, values in output.items()}
     return {name: values.reshape(-1, *values.shape[depth:]) for name, values in arrays.items()}
@@ -309,7 +310,7 @@ def _episodic(case: Trajectories) -> Sampler:
 
 
 def _filled(case: Trajectories) -> Any:
-    """A new buffer, filled row by row."""
+    """Return a new buffer, filled row by row."""
     from loopless.replay import EpisodicReplayBuffer
 
     buffer = EpisodicReplayBuffer(case.rows * STEPS, {"obs": ((2,), np.float32)})

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from loopless.bench.machine import warnings_of_peers_ignored
+from suites.processes import warnings_of_peers_ignored
 from suites.returns.rollouts import TOLERANCE, Rollout, as_numpy
 
 TIANSHOU_KERNEL = "Tianshou, bare kernel"

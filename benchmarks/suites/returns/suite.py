@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Contender, Contest, Entry, checked
-from loopless.bench.machine import cache_cooler, prepare_libraries
+from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Measurement, Result, Target
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, beside, ratio, values
 from loopless.bench.timing import Budget
 from loopless.process import peak_bytes, resident_bytes
 from pages import Lines, grid, section
-from suites.processes import run_child
+from suites.processes import cache_cooler, run_child
 from suites.returns.peers import LAX_SCAN, PEERS, TIANSHOU_KERNEL
 from suites.returns.plain import ENV_STEP_LOOP, PROPOSALS, in_torch, time_loop
 from suites.returns.rollouts import (

@@ -11,18 +11,19 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from loopless.bench import compare, sources, table
 from loopless.bench.machine import describe, isolate
-from loopless.bench.result import Result, load, load_all, save, save_all
-from loopless.bench.suites import RESULTS, Options, Suite, check, find, name_of, names
+from loopless.bench.result import Result, load_all, save, save_all
+from loopless.bench.suites import RESULTS, Options, check, load, name_of, names
 from loopless.bench.timing import remember_interrupts
 from loopless.runs.progress import parts as progress
 from loopless.runs.progress.parts import Part
 
 OK, WRONG, USAGE, INTERRUPTED = 0, 1, 2, 130
 FOLDER = Path("bench-results")
-ABOUT_S = {"returns": 25.0, "q_learning": 25.0, "dqn_learning": 20.0, "dqn_speed": 80.0}  # if quick
+ABOUT_S = 60.0  # of a quick suite, for the progress bar
 
 
 def run(suites: Sequence[str], options: Options, *, stale: bool = False) -> int:
@@ -36,14 +37,13 @@ def run(suites: Sequence[str], options: Options, *, stale: bool = False) -> int:
 
 def bench(
     options: Options,
-    find_suite: Callable[[str], Suite] = find,
+    load_suite: Callable[[str], Any] = load,
     isolate: Callable[[int], None] = isolate,
 ) -> int:
     """Measure one suite. Returns 0; 1 if ours is wrong; 2 for a bad request; 130 after Ctrl-C."""
     path = options.json or FOLDER / f"{name_of(options.suite)}.json"
     try:
-        check_request(options, path)
-        old = load_all(options.compare) if options.compare else []
+        old = check_request([options.suite], options, path)
     except ValueError as problem:
         say(str(problem))
         return USAGE
@@ -53,8 +53,9 @@ def bench(
     with sources.record() as digests:
         try:
             remember_interrupts()
-            suite = find_suite(options.suite)
-            result.titles, result.headlines = suite.titles, suite.headlines
+            suite = load_suite(options.suite)
+            result.titles = dict(suite.TITLES)
+            result.headlines = getattr(suite, "HEADLINES", ())
             suite.run(replace(options, json=path), result, say)
         except KeyboardInterrupt:
             result.interrupted = True
@@ -62,10 +63,8 @@ def bench(
             # Also after an error: what was measured is not thrown away.
             result.machine, result.sources = describe(), digests()
             save(result, path)
-            out = table.console()
-            table.show(result, out)
-            _show_written(path, out)
-            _show_comparison(old, [result], options)
+            table.show(result, table.console())
+            _show_end(path, old, [result], options)
     if result.interrupted:
         return INTERRUPTED
     return WRONG if result.ours_is_wrong else OK
@@ -84,9 +83,7 @@ def bench_several(
     options = replace(options, quick=options.quick or not suites)
     try:
         suites = suites or names(needed=True)
-        for suite in suites:
-            check_request(replace(options, suite=suite), path)
-        old = load_all(options.compare) if options.compare else []
+        old = check_request(suites, options, path)
     except ValueError as problem:
         say(str(problem))
         return USAGE
@@ -95,10 +92,9 @@ def bench_several(
     for file in files.values():
         file.unlink(missing_ok=True)  # a suite that fails must not show what was measured before
     parts = [
-        Part(suite, command("bench", suite, "--json", str(file), *_flags(options)),
-             ABOUT_S.get(suite, 60.0))
+        Part(suite, command("bench", suite, "--json", str(file), *_flags(options)), ABOUT_S)
         for suite, file in files.items()
-    ]  # fmt: skip
+    ]
     with progress.board(parts) as show:
         whole = progress.run_all(parts, folder, lambda part: conclusion(files[part.name]), show)
     results = [result for file in files.values() if file.is_file() for result in load_all(file)]
@@ -108,8 +104,7 @@ def bench_several(
     progress.show_outcome(parts, out)
     if results:
         table.show_machine(results[-1], out)
-    _show_written(path, out)
-    _show_comparison(old, results, options)
+    _show_end(path, old, results, options)
     return progress.exit_code(parts, whole=whole)
 
 
@@ -122,22 +117,22 @@ def list_stale(suites: Sequence[str]) -> int:
     except ValueError as problem:
         say(str(problem))
         return USAGE
-    stale = False
+    files = {suite: RESULTS / f"{name_of(suite)}.json" for suite in suites}
+    ages = {suite: sources.age(*load_all(file)) for suite, file in files.items() if file.is_file()}
+    for suite, file in files.items():
+        missing = f"{suite}: never measured: there is no {file}"
+        print(sources.describe(ages[suite]) if suite in ages else missing)
+    return (
+        OK
+        if len(ages) == len(files) and not any(age.changed != () for age in ages.values())
+        else WRONG
+    )
+
+
+def check_request(suites: Sequence[str], options: Options, path: Path) -> list[Result]:
+    """Refuse what cannot be done, before anything is measured; return what to compare with."""
     for suite in suites:
-        file = RESULTS / f"{name_of(suite)}.json"
-        if not file.is_file():
-            print(f"{suite}: never measured: there is no {file}")
-            stale = True
-            continue
-        age = sources.age(load(file))
-        print(sources.describe(age))
-        stale |= age.is_stale
-    return WRONG if stale else OK
-
-
-def check_request(options: Options, path: Path) -> None:
-    """Refuse a request with anything wrong in it, before anything is imported or measured."""
-    check(options.suite)
+        check(suite)
     cores = os.cpu_count() or 1
     if not 1 <= options.threads <= cores:
         raise ValueError(f"bench: --threads is {options.threads}; this machine has 1 to {cores}.")
@@ -151,6 +146,7 @@ def check_request(options: Options, path: Path) -> None:
         raise ValueError(f"bench: cannot make the folder of --json {path}: {problem}") from None
     if not os.access(path.parent, os.W_OK):
         raise ValueError(f"bench: --json {path}: its folder cannot be written to.")
+    return load_all(options.compare) if options.compare else []
 
 
 def conclusion(file: Path) -> str:
@@ -171,22 +167,17 @@ def conclusion(file: Path) -> str:
 
 
 def _flags(options: Options) -> list[str]:
-    return [
-        *("--threads", str(options.threads)),
-        *(["--quick"] if options.quick else []),
-        *(["--no-peers"] if not options.peers else []),
-        *(["--ablate"] if options.ablate else []),
-        *(["--grids", str(options.grids)] if options.grids else []),
-    ]
+    switches = {"--quick": options.quick, "--no-peers": not options.peers}
+    switches["--ablate"] = options.ablate
+    flags = ["--threads", str(options.threads), *(name for name in switches if switches[name])]
+    return [*flags, *(["--grids", str(options.grids)] if options.grids else [])]
 
 
-def _show_written(path: Path, out: table.Console) -> None:
+def _show_end(path: Path, old: list[Result], new: list[Result], options: Options) -> None:
+    out = table.console()
     out.print(f"Written to {path}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _show_comparison(old: list[Result], new: list[Result], options: Options) -> None:
     if options.compare:
-        compare.show(compare.compare(old, new), table.console(), str(options.compare))
+        compare.show(compare.compare(old, new), out, str(options.compare))
 
 
 def say(text: str) -> None:

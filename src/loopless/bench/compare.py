@@ -92,12 +92,11 @@ def _facts(results: Sequence[Result]) -> dict[str, Any]:
     """Return machine, threads, versions, settings and commit."""
     facts: dict[str, Any] = {}
     for result in results:
-        machine = result.machine
+        machine, settings = result.machine, result.settings
         facts |= {"cpu": machine.get("cpu"), "python": machine.get("python")}
         facts["commit"] = str((machine.get("commit") or {}).get("id", "unknown"))[:10]
         facts |= machine.get("packages") or {}
-        for name in ("quick", "threads"):
-            facts[f"{result.suite} {name}"] = result.settings.get(name)
+        facts |= {f"{result.suite} {name}": settings.get(name) for name in ("quick", "threads")}
     return facts
 
 
@@ -111,9 +110,13 @@ def show(comparison: Comparison, out: Console, name: str) -> None:
             table.add_column(head, justify="right" if head in ("before", "now", "") else "left")
         for move in moved:
             case = escape(f"{move.after.section}: {move.after.case}")
-            before, now = value_text(move.before), value_text(move.after)
-            contender = escape(move.after.contender)
-            table.add_row(move.suite, case, contender, before, now, describe(move.times))
+            change = (
+                f"[green]{move.times:.2f}× faster[/]"
+                if move.times >= 1
+                else f"[red]{1 / move.times:.2f}× slower[/]"
+            )
+            values = value_text(move.before), value_text(move.after)
+            table.add_row(move.suite, case, escape(move.after.contender), *values, change)
         out.print(table)
     counts = [
         f"{sum(move.times > 1 for move in moved)} faster",
@@ -126,10 +129,3 @@ def show(comparison: Comparison, out: Console, name: str) -> None:
     if comparison.differences:
         text = "Not the same: " + "; ".join(comparison.differences)
         out.print(text, markup=False, highlight=False)
-
-
-def describe(times: float) -> str:
-    """Write a change in words and colour."""
-    if times >= 1:
-        return f"[green]{times:.2f}× faster[/]"
-    return f"[red]{1 / times:.2f}× slower[/]"

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ THREAD_VARIABLES = (
 )  # fmt: skip
 RESTARTED = "LOOPLESS_BENCH_RESTARTED"
 ONE_THREAD_FLAG = "--xla_cpu_multi_thread_eigen=false"
-SECOND_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
-TYPICAL_BYTES = 2 << 20
 PACKAGES = (
     "loopless", "numpy", "numba", "torch", "jax", "jaxlib", "torchrl", "tianshou",
     "stable-baselines3", "sbx-rl", "rlax", "cpprb", "flashbax", "equinox", "optax", "gymnasium",
@@ -55,107 +52,50 @@ def isolate(threads: int) -> None:
 
 def prepare_libraries(threads: int) -> None:
     """Set PyTorch's threads, and switch off JAX's asynchronous dispatch, for all rows alike."""
-    try:
+    with suppress(ImportError):
         import torch
 
         torch.set_num_threads(threads)
-    except ImportError:
-        pass
-    try:
+    with suppress(ImportError):
         import jax
 
         # Every row waits for its answer: a hop to another thread would only add noise.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-    except ImportError:
-        pass
-
-
-@contextmanager
-def warnings_of_peers_ignored() -> Iterator[None]:
-    """Ignore what peers say of their own dependencies when they are imported."""
-    with warnings.catch_warnings():
-        for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, UserWarning):
-            warnings.simplefilter("ignore", category)
-        yield
-
-
-def cache_cooler() -> Callable[[], None]:
-    """Return a call that empties the second-level cache, and leaves the third alone.
-
-    That is how a training step finds its rollout: written row by row, many forward passes ago.
-    """
-    import numpy as np
-
-    block = np.zeros(2 * _second_level_bytes(), np.uint8)
-
-    def cool() -> None:
-        np.add(block, 1, out=block)
-
-    return cool
-
-
-def _second_level_bytes() -> int:
-    try:
-        text = SECOND_LEVEL.read_text().strip()
-        return int(text.removesuffix("K")) << 10 if text.endswith("K") else int(text)
-    except (OSError, ValueError):
-        return TYPICAL_BYTES
 
 
 def describe() -> dict[str, Any]:
     """Return processor, cores, threads, versions, commit, date; nothing that names the machine."""
+    torch = sys.modules.get("torch")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "cores_used": cores(),
-        "load": _load(),
-        "threads": _threads(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "threads": {name: os.environ.get(name) for name in THREAD_VARIABLES}
+        | ({"torch": torch.get_num_threads()} if torch else {}),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": dict.fromkeys(PACKAGES)
+        | {
+            package.name: package.version for package in distributions() if package.name in PACKAGES
+        },
     }
 
 
 def is_busy(machine: dict[str, Any]) -> bool:
-    """Return whether others wanted the cores, too, so that times are longer than they need be.
-
-    That is twice as many processes as cores: a suite's own do not come to that.
-    """
+    """Return whether more processes wanted the cores than a suite itself has: two for each."""
     load, cores = machine.get("load"), machine.get("cores")
     return bool(load and cores and load > 2 * cores)
 
 
-def _load() -> float | None:
-    """Return how many processes wanted to run, on average over the last minute, where known."""
-    try:
-        return round(os.getloadavg()[0], 2)
-    except (OSError, AttributeError):
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _threads() -> dict[str, Any]:
-    threads: dict[str, Any] = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    if torch := sys.modules.get("torch"):
-        threads["torch"] = torch.get_num_threads()
-    return threads
-
-
 def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if name := re.search(r"^model name\s*: (.*)$", text, re.MULTILINE):
+            return name[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def _commit() -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ README's tables read these files and nothing else.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +17,9 @@ from loopless.files import atomic
 SCHEMA = 2
 LARGEST = 1 << 28  # bytes of a file; ours have less than a megabyte
 RENAMED = {  # suites whose older results bear another name
-    "training": "dqn_speed",
-    "learning": "dqn_learning",
-    "ppo_training": "ppo_speed",
+    "training": "dqn_speed", "learning": "dqn_learning", "ppo_training": "ppo_speed",
     "allo": "allo_speed",
-}
+}  # fmt: skip
 
 Role = Literal["ours", "reference", "peer", "yardstick", "floor", "proposal"]
 Status = Literal["ok", "disagrees", "unavailable", "failed", "skipped"]
@@ -140,31 +138,6 @@ def load_all(path: Path) -> list[Result]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         what = f"{type(problem).__name__}: {problem}"
         raise ValueError(f"bench: {path} holds no result of `loopless bench` ({what}).") from None
-
-
-def gather(paths: Iterable[Path], problems: list[str], order: Sequence[str] = ()) -> list[Result]:
-    """Read files and folders of them: the newest result of each suite, in the order of suites.
-
-    What is wrong with files that cannot be read is added to `problems`.
-    """
-    newest: dict[str, Result] = {}
-    folders = [sorted(path.glob("*.json")) if path.is_dir() else [path] for path in paths]
-    for file in dict.fromkeys(file for files in folders for file in files):
-        try:
-            results = load_all(file)
-        except ValueError as problem:
-            problems.append(str(problem))
-            continue
-        for result in results:
-            before = newest.get(result.suite)
-            if before is None or _date(before) <= _date(result):
-                newest[result.suite] = result
-    places = {suite: place for place, suite in enumerate(order)}
-    return sorted(newest.values(), key=lambda result: places.get(result.suite, len(places)))
-
-
-def _date(result: Result) -> str:
-    return str(result.machine.get("date", ""))
 
 
 def _result(data: dict[str, Any]) -> Result:

@@ -29,12 +29,7 @@ class Age:
     suite: str
     day: str
     commit: str
-    changed: tuple[str, ...]
-    known: bool  # whether the result says what it measured
-
-    @property
-    def is_stale(self) -> bool:
-        return bool(self.changed) or not self.known
+    changed: tuple[str, ...] | None  # None if the result does not say what it measured
 
 
 @contextmanager
@@ -53,13 +48,13 @@ def record() -> Iterator[Callable[[], dict[str, str]]]:
 
 def note_at_exit() -> None:
     """Note the files that this process imports when it ends, if its parent wants to know."""
-    if name := os.environ.get(VARIABLE):
-        atexit.register(_note, Path(name))
 
+    def note() -> None:
+        with suppress(OSError), Path(os.environ[VARIABLE]).open("a", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for name in sorted(imported()))
 
-def _note(notes: Path) -> None:
-    with suppress(OSError), notes.open("a", encoding="utf-8") as file:
-        file.write("".join(f"{name}\n" for name in sorted(imported())))
+    if VARIABLE in os.environ:
+        atexit.register(note)
 
 
 def pass_on(notes: Path) -> None:
@@ -102,13 +97,13 @@ def age(result: Result) -> Age:
     changed = tuple(name for name, digest in before.items() if now.get(name) != digest)
     commit = str((result.machine.get("commit") or {}).get("id", "unknown"))[:9]
     day = str(result.machine.get("date", "unknown"))[:10]
-    return Age(result.suite, day, commit, changed, bool(result.sources))
+    return Age(result.suite, day, commit, changed if result.sources else None)
 
 
 def describe(age: Age) -> str:
     """Say in one line how old a result is, and why it is stale if it is."""
     when = f"{age.suite}: measured {age.day}, commit {age.commit}"
-    if not age.known:
+    if age.changed is None:
         return f"{when}; stale: its file does not say which sources it measured"
     if not age.changed:
         return f"{when}; up to date"

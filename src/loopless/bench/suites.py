@@ -1,7 +1,8 @@
 """Find and load the suites of `loopless bench`, which are not part of the package.
 
-A suite is a file `suite.py` with a function `run`, a table `TITLES`, and perhaps `HEADLINES`. Ours
-lie in `benchmarks/suites` of the checkout that holds this package; your own is named by its path.
+A suite is a file with `run(options, result, say)`, which measures, `TITLES`, the headings of its
+sections, and perhaps `HEADLINES`, for the top of pages. Ours lie in `benchmarks/suites` of the
+checkout that holds this package; your own is named by its path.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from loopless.bench.result import Headline, Result
 from loopless.refusals import did_you_mean
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"  # beside `src` in a checkout
@@ -41,15 +41,6 @@ class Options:
 
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Suite:
-    """What the harness needs of a suite; the titles are the headings of its sections."""
-
-    run: Callable[[Options, Result, Say], None]
-    titles: dict[str, str]
-    headlines: tuple[Headline, ...] = ()
 
 
 class UnknownSuite(ValueError):
@@ -90,7 +81,7 @@ def check(suite: str) -> None:
 
 
 def load(suite: str) -> ModuleType:
-    """Import the `suite.py` of a suite by its name or path."""
+    """Import a suite by its name or path; ours have a function `page` besides, for `pages.py`."""
     check(suite)
     if not is_path(suite):
         return import_module(f"suites.{suite}.suite")
@@ -103,12 +94,6 @@ def load(suite: str) -> ModuleType:
     sys.modules[module.__name__] = module
     spec.loader.exec_module(module)
     return module
-
-
-def find(suite: str) -> Suite:
-    """Import a suite by its name or path, and return what the harness needs of it."""
-    module = load(suite)
-    return Suite(module.run, dict(getattr(module, "TITLES", {})), getattr(module, "HEADLINES", ()))
 
 
 def _file(suite: str) -> Path:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from loopless.bench.machine import is_busy
 from loopless.bench.result import Measurement, Result, Role, Target
+from loopless.runs.progress.quantities import duration
 
 PLAIN_WIDTH = 160
 MARKS = {True: "[green]met[/]", False: "[red]missed[/]", None: "not judged"}
@@ -84,14 +85,6 @@ def quantity(value: float, unit: str) -> str:
     if unit == "steps/s":
         return f"{value:,.0f} steps/s" if value < 9_950 else f"{value / 1000:,.1f}k steps/s"
     return f"{value:,.0f} {unit}" if unit == "operations" else f"{value:.2f} {unit}"
-
-
-def duration(seconds: float) -> str:
-    """Write seconds with three digits, in the unit that fits."""
-    unit, scale = ("s", 1.0) if seconds >= 1 else ("ms", 1e-3) if seconds >= 1e-3 else ("µs", 1e-6)
-    number = seconds / scale
-    digits = 0 if number >= 99.5 else 1 if number >= 9.95 else 2
-    return f"{number:.{digits}f} {unit}"
 
 
 def _show_targets(rows: Sequence[Measurement], out: Console) -> None:

@@ -115,7 +115,8 @@ class Race:
             for lane in lanes[first:] + lanes[:first]:
                 if not _has_turn(lane.planned, number, rounds):
                     continue
-                raise_interrupt()
+                if _interrupted:  # Ctrl-C was pressed, and somebody swallowed it
+                    raise KeyboardInterrupt
                 self._between()
                 if lane.warm:
                     lane.call()
@@ -148,12 +149,6 @@ def remember_interrupts() -> None:
     _interrupted = False
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # only in the main thread
         signal.signal(signal.SIGINT, _remember)
-
-
-def raise_interrupt() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C was pressed and got lost."""
-    if _interrupted:
-        raise KeyboardInterrupt
 
 
 def _remember(number: int, frame: FrameType | None) -> None:

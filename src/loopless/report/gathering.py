@@ -1,28 +1,27 @@
 """What a page is made of: runs, benchmarks and verdicts, as far as they can be read.
 
-Whatever is broken is named in `problems` and left out; the rest is shown. Imports `runs`
-and `bench`, and no plotting library. Tests: `tests/report/test_report_page.py`.
+Whatever is broken is named in `problems` and left out; the rest is shown.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from loopless.bench import result as bench_result
-from loopless.bench.result import Result
+from loopless.bench.result import Result, load_all
 from loopless.bench.suites import names
 from loopless.files import atomic
-from loopless.report import checked
+from loopless.report import verified
 from loopless.runs import metrics
 from loopless.runs.failures import Failure
 from loopless.runs.folder import RunFolder
 from loopless.runs.glossary import METRICS
+from loopless.runs.pictures.plots import Run
 from loopless.verify.verdicts import Report
 
 CURVES = {row.picture for row in METRICS.values() if row.picture}  # which the page draws itself
@@ -33,21 +32,13 @@ LARGEST_SAMPLE = 20_000  # characters
 
 
 @dataclass(frozen=True)
-class RunView:
-    """One run: who it is, what it was told, its log as columns, its pictures and its texts."""
+class RunView(Run):
+    """A run as its pictures see it, with its facts, settings, finished pictures and texts."""
 
-    folder: Path
-    facts: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    train: Mapping[str, np.ndarray]
-    evaluations: Mapping[str, np.ndarray]
-    events: list[dict[str, Any]] = field(default_factory=list)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     pictures: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)  # name: (type, bytes)
     samples: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
 
     @property
     def trainer(self) -> str:
@@ -65,9 +56,6 @@ class RunView:
         times = np.concatenate([self.train["time"], self.evaluations["time"]])
         times = np.concatenate([times, [row["time"] for row in self.events]])
         return float(times.max() - times.min()) if len(times) else 0.0
-
-    def columns_of(self, metric: str) -> Mapping[str, np.ndarray]:
-        return self.train if metric in self.train else self.evaluations
 
 
 @dataclass(frozen=True)
@@ -87,8 +75,8 @@ def gather(
     problems: list[str] = []
     folders = dict.fromkeys(folder for path in runs for folder in run_folders(path))
     views = [view for folder in folders if (view := read_run(folder, problems))]
-    measured = bench_result.gather(results, problems, names())
-    return Contents(views, measured, problems, checked.gather(verdicts, problems))
+    measured = gather_results(results, problems, names())
+    return Contents(views, measured, problems, verified.gather(verdicts, problems))
 
 
 def run_folders(path: Path) -> list[Path]:
@@ -107,13 +95,13 @@ def read_run(folder: Path, problems: list[str]) -> RunView | None:
     rows = _log(folder / "metrics.jsonl", problems)
     return RunView(
         folder,
-        facts,
-        _settings(folder / "config.toml", problems),
         metrics.columns(rows, "train"),
         metrics.columns(rows, "eval"),
         [row for row in rows if row["kind"] == "event"],
-        _pictures(folder / "plots", problems),
-        _samples(folder / "samples", problems),
+        facts=facts,
+        settings=_settings(folder / "config.toml", problems),
+        pictures=_pictures(folder / "plots", problems),
+        samples=_samples(folder / "samples", problems),
     )
 
 
@@ -163,3 +151,30 @@ def _samples(folder: Path, problems: list[str]) -> dict[str, str]:
         else:
             found[path.stem] = text[:LARGEST_SAMPLE]
     return found
+
+
+def gather_results(
+    paths: Iterable[Path], problems: list[str], order: Sequence[str] = ()
+) -> list[Result]:
+    """Read files and folders of them: the newest result of each suite, in the order of suites.
+
+    What is wrong with files that cannot be read is added to `problems`.
+    """
+    newest: dict[str, Result] = {}
+    folders = [sorted(path.glob("*.json")) if path.is_dir() else [path] for path in paths]
+    for file in dict.fromkeys(file for files in folders for file in files):
+        try:
+            results = load_all(file)
+        except ValueError as problem:
+            problems.append(str(problem))
+            continue
+        for result in results:
+            before = newest.get(result.suite)
+            if before is None or _date(before) <= _date(result):
+                newest[result.suite] = result
+    places = {suite: place for place, suite in enumerate(order)}
+    return sorted(newest.values(), key=lambda result: places.get(result.suite, len(places)))
+
+
+def _date(result: Result) -> str:
+    return str(result.machine.get("date", ""))

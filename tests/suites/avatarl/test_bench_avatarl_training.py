@@ -11,6 +11,8 @@ from suites.avatarl.training import Training
 CASE = Training(block=4, batch=2, tokens=10_000)
 EVERYONE = (*training.JAX_CONTENDERS, *training.TORCH_CONTENDERS)
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("contender", EVERYONE, ids=lambda each: each.name)
 def test_the_first_update_is_right_and_a_wrong_one_is_noticed(contender):

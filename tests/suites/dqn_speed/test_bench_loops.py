@@ -13,6 +13,8 @@ from suites.dqn_speed.slices import BUFFER, STARTS, TARGET_EVERY, Training
 SMALL = Training(40, (6, 6), 8, every=10)
 OFTEN = Training(20, (6,), 8, every=4, updates=2, repeats=3)
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("contender", "case"),

@@ -8,10 +8,12 @@ from loopless.train.dqn.config import DQN
 from suites.dqn_speed import suite
 
 
+@pytest.mark.slow
 def test_a_probe_measures_a_process_of_its_own():
     assert 20e6 < suite.measure_bytes("jax") < 2e9
 
 
+@pytest.mark.slow
 def test_a_probe_that_does_not_exist_is_an_error():
     with pytest.raises(RuntimeError, match="KeyError"):
         suite.measure_bytes("nothing")

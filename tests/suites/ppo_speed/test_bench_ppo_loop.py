@@ -11,6 +11,8 @@ from suites.ppo_speed import peers, plain
 
 SMALL = PPOTraining(32, (6,), envs=2, horizon=8, epochs=2, minibatches=2)
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def eager():

@@ -9,6 +9,8 @@ from suites.ppo_speed import pieces
 
 CASE = pieces.Pieces(PPOTraining(16, (6,), envs=2, horizon=8, epochs=2, minibatches=2))
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("contender", pieces.PIECES, ids=lambda x: x.name)
 def test_a_piece_runs_and_gives_numbers(contender):

@@ -9,6 +9,8 @@ import pytest
 from loopless.train import ppo
 from suites.ppo_speed import suite
 
+pytestmark = pytest.mark.slow
+
 
 class Run:
     """A run that is solved from its third chunk on, and once before by luck."""

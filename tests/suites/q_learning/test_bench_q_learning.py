@@ -14,6 +14,8 @@ from suites.q_learning.updates import Update
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def result():

@@ -8,6 +8,8 @@ from suites.q_learning.updates import Update
 
 BASELINES, SBX = peers.PEERS
 
+pytestmark = pytest.mark.slow
+
 
 def test_baselines_learns_without_double_what_the_plain_update_learns():
     pytest.importorskip("stable_baselines3")

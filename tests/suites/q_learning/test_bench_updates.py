@@ -12,6 +12,8 @@ from suites.q_learning.updates import Learned, Plain, Rules, Update, difference,
 
 CASE = Update(8, (5,), 2, repeats=2)
 
+pytestmark = pytest.mark.slow
+
 
 def name(contender):
     return contender.name

@@ -12,6 +12,8 @@ from suites.replay.cases import Uniform
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def result():

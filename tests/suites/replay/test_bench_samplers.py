@@ -42,6 +42,8 @@ PEERS = [
     (peers.FLASHBAX_SCANNED, UPDATED),
 ]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _fewer_draws(monkeypatch):

@@ -16,6 +16,8 @@ from suites.returns.suite import LOOP, OURS, STREAM
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def rollout():

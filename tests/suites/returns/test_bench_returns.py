@@ -30,6 +30,7 @@ def verdicts(rows, contender):
     return [target.met for target in row.targets]
 
 
+@pytest.mark.slow
 def test_a_tiny_run_measures_every_section_and_survives_json(tmp_path):
     result = Result("returns", {"threads": 1})
     said = []

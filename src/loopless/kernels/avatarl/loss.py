@@ -163,9 +163,10 @@ def _compiled_loss(call: Call, variant: str, k: int, student, views: list, beta)
     kernel = partial(evaluate, VARIANTS.index(variant), is_confident, k, size)
     fields = np.ascontiguousarray(gold, np.int32).ravel(), counted, table, sheet
     unsound = run_over_rows(kernel, z, critic, fields, gradient, dtype)
-    for row, refuse in zip(unsound, (call.refusals.student, call.refusals.critic), strict=True):
-        if row >= 0:
-            raise refuse(np.unravel_index(row, shape))
+    if unsound[0] >= 0:
+        raise call.refusals.student(np.unravel_index(unsound[0], shape))
+    if unsound[1] >= 0:
+        raise call.refusals.critic(np.unravel_index(unsound[1], shape))
     means = (sheet.sum(0, dtype=np.float64) / positions).astype(dtype)
     if library is NUMPY:
         return means[0], dict(zip(STATS, means[1:], strict=True))

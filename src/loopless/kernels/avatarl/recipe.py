@@ -169,8 +169,8 @@ def rewards(library: Library, variant: str, log_mentor, present, is_gold, number
         moment = gain(where, m, log_m).sum(0)
         critic_weight = confidence(where, log, n, m.sum(0), moment, constants)
         reality_weight = 1 - critic_weight
-    logs = log_reality(where, log, variant == "original", n, smoothing, constants)
-    terms = [times(where, reality_weight, x) for x in logs]
+    of_gold, of_others = log_reality(where, log, variant == "original", n, smoothing, constants)
+    terms = times(where, reality_weight, of_gold), times(where, reality_weight, of_others)
     log_u = log_product(where, is_gold, present, *terms, critic_weight, log_mentor, constants)
     if variant == "fixed":
         u = exp(log_u - _finite(xp, xp.amax(log_u, 0)))
