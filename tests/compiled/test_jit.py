@@ -205,3 +205,17 @@ def test_numba_compiles_nothing_except_through_this_module():
 def _imports(file: Path) -> str:
     lines = file.read_text().splitlines()
     return "\n".join(line for line in lines if re.match(r"\s*(from numba\b|import numba\b)", line))
+
+
+def test_without_a_folder_for_the_cache_kernels_still_work(monkeypatch):
+    def refuse(self, function):
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr("loopless.compiled.jit._Cache.__init__", refuse)
+    with pytest.warns(RuntimeWarning, match="Set NUMBA_CACHE_DIR"):
+
+        @jit()
+        def kernel(x):
+            return x + 1
+
+    assert kernel(1) == 2

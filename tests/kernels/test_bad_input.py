@@ -2,12 +2,16 @@
 
 A message starts with the function's name and holds the argument's name and what was received.
 Wrong values raise ValueError, wrong types TypeError.
+
+On NumPy every argument of every kernel is spoilt. The checks are shared, so on PyTorch and JAX one
+kernel stands for all that take their arguments by `returns.check`.
 """
 
 import functools
 import inspect
 import re
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 import pytest
@@ -150,19 +154,52 @@ def first(kernel: Kernel) -> str:
     return {"unlag": "x", "valid_mask": "lengths"}.get(kernel.name) or kernel.floats[0]
 
 
-def pairs(pick, but_first: bool = False) -> pytest.MarkDecorator:
+@dataclass(frozen=True)
+class Cases:
+    """Values of some of a test's parameters, by id."""
+
+    names: tuple[str, ...]
+    values: dict[str, tuple]
+
+
+def pairs(pick, but_first: bool = False) -> Cases:
     """Every kernel with every argument that `pick` names, once where it has several entries."""
-    found = {}
+    values = {}
     for kernel in KERNELS.values():
         for name in pick(kernel):
             if not (but_first and name == first(kernel)):
-                found.setdefault(f"{kernel.name}-{name}", (kernel, name))
-    return pytest.mark.parametrize(("kernel", "argument"), found.values(), ids=found)
+                values.setdefault(f"{kernel.name}-{name}", (kernel, name))
+    return Cases(("kernel", "argument"), values)
 
 
-def some(kernels) -> pytest.MarkDecorator:
-    found = [KERNELS[label] for label in kernels]
-    return pytest.mark.parametrize("kernel", found, ids=[kernel.label for kernel in found])
+def some(labels) -> Cases:
+    return Cases(("kernel",), {label: (KERNELS[label],) for label in labels})
+
+
+def backends(*chosen) -> Cases:
+    return Cases(("backend",), {str(backend): (backend,) for backend in chosen})
+
+
+def backend_and(name: str, *mistakes) -> Cases:
+    """Libraries beside the mistakes made in them: not the whole product, which would cost much."""
+    return Cases(("backend", name), {f"{b}-{mistake!r}": (b, mistake) for b, mistake in mistakes})
+
+
+# These check their arguments by `returns.check` like `gae`, which stands for them.
+LIKE_GAE = {"lambda_returns", "discounted_returns", "n_step_returns", "vtrace", "retrace", "upgo"}
+
+
+def across(*groups: Cases) -> pytest.MarkDecorator:
+    """All combinations, but off NumPy only those of kernels with checks of their own."""
+    names = tuple(name for group in groups for name in group.names)
+    found = {}
+    for combination in product(*[group.values.items() for group in groups]):
+        values = tuple(value for _, part in combination for value in part)
+        named = dict(zip(names, values, strict=True))
+        kernel = named.get("kernel")
+        if named.get("backend", NUMPY) is NUMPY or kernel is None or kernel.name not in LIKE_GAE:
+            found["-".join(label for label, _ in combination)] = values
+    return pytest.mark.parametrize(names, found.values(), ids=found)
 
 
 def refused(error: type, kernel: Kernel, *parts):
@@ -173,7 +210,7 @@ def refused(error: type, kernel: Kernel, *parts):
 
 every_kernel = some(KERNELS)
 timed = some(label for label in KERNELS if label != "normalize")
-every_backend = pytest.mark.parametrize("backend", BACKENDS, ids=str)
+every_backend = backends(*BACKENDS)
 aligned = pairs(lambda kernel: kernel.floats + kernel.flags, but_first=True)
 every_flag = pairs(
     lambda kernel: kernel.flags + tuple(x for x in kernel.rows if x == "previous_end")
@@ -189,15 +226,7 @@ every_rate = pairs(lambda kernel: kernel.rates)
 every_array = pairs(lambda kernel: kernel.arrays)
 
 
-def backend_and(name: str, *found) -> pytest.MarkDecorator:
-    """Libraries beside the mistakes made in them: not the whole product, which would cost much."""
-    return pytest.mark.parametrize(
-        ("backend", name), found, ids=[f"{backend}-{wrong!r}" for backend, wrong in found]
-    )
-
-
-@every_kernel
-@every_backend
+@across(every_kernel, every_backend)
 def test_the_arguments_that_these_tests_spoil_are_good(kernel, backend):
     kernel(kernel.arguments(backend))
 
@@ -205,8 +234,7 @@ def test_the_arguments_that_these_tests_spoil_are_good(kernel, backend):
 # Shapes
 
 
-@aligned
-@every_backend
+@across(aligned, every_backend)
 def test_case_25_transposed_data_is_pointed_to_time_axis(kernel, argument, backend):
     arguments = kernel.arguments(backend)
     arguments[argument] = backend.array(np.ascontiguousarray(_good()[argument].T))
@@ -214,8 +242,7 @@ def test_case_25_transposed_data_is_pointed_to_time_axis(kernel, argument, backe
         kernel(arguments)
 
 
-@aligned
-@pytest.mark.parametrize("backend", [NUMPY, JAX], ids=str)
+@across(aligned, backends(NUMPY, JAX))
 def test_case_25_a_missing_row_is_refused_with_both_shapes(kernel, argument, backend):
     arguments = kernel.arguments(backend)
     arguments[argument] = backend.array(_good()[argument][1:])
@@ -224,8 +251,7 @@ def test_case_25_a_missing_row_is_refused_with_both_shapes(kernel, argument, bac
         kernel(arguments)
 
 
-@aligned
-@pytest.mark.parametrize("backend", [NUMPY, TORCH], ids=str)
+@across(aligned, backends(NUMPY, TORCH))
 def test_case_25_a_trailing_axis_is_refused_with_the_shape_to_make(kernel, argument, backend):
     arguments = kernel.arguments(backend)
     arguments[argument] = backend.array(_good()[argument][..., None])
@@ -234,8 +260,7 @@ def test_case_25_a_trailing_axis_is_refused_with_the_shape_to_make(kernel, argum
         kernel(arguments)
 
 
-@pairs(lambda kernel: kernel.rows)
-@every_backend
+@across(pairs(lambda kernel: kernel.rows), every_backend)
 def test_case_25_a_row_of_the_wrong_shape_is_refused(kernel, argument, backend):
     arguments = kernel.arguments(backend)
     arguments[argument] = backend.array(np.resize(_good()[argument], STEPS))
@@ -244,11 +269,11 @@ def test_case_25_a_row_of_the_wrong_shape_is_refused(kernel, argument, backend):
         kernel(arguments)
 
 
+@across(every_backend)
 @pytest.mark.parametrize(
     ("argument", "shape", "over"),
     [("a", (3, 4), (4, 3)), ("a", (4,), (4, 3)), ("init", (4,), (3,)), ("init", (1, 3), (3,))],
 )
-@every_backend
 def test_case_25_what_does_not_spread_over_the_scan_is_refused(backend, argument, shape, over):
     kernel = KERNELS["affine_scan"]
     arguments = kernel.arguments(backend) | {argument: backend.array(np.full(shape, 0.5))}
@@ -256,8 +281,9 @@ def test_case_25_what_does_not_spread_over_the_scan_is_refused(backend, argument
         kernel(arguments)
 
 
-@every_rate
-@backend_and("shape", (NUMPY, (4,)), (NUMPY, (2, 1)), (TORCH, (3, 4)), (JAX, (3,)))
+@across(
+    every_rate, backend_and("shape", (NUMPY, (4,)), (NUMPY, (2, 1)), (TORCH, (3, 4)), (JAX, (3,)))
+)
 def test_case_25_a_rate_that_could_mean_either_axis_is_refused(kernel, argument, backend, shape):
     arguments = kernel.arguments(backend) | {argument: backend.array(np.full(shape, 0.5))}
     said = (f"{argument} has shape {shape}", "(4, 3)", "[T, 1]", "[1, B]")
@@ -265,16 +291,18 @@ def test_case_25_a_rate_that_could_mean_either_axis_is_refused(kernel, argument,
         kernel(arguments)
 
 
+@across(
+    backend_and("number", (NUMPY, True), (NUMPY, "0.5"), (TORCH, False), (TORCH, 0.5j), (JAX, True))
+)
 @pytest.mark.parametrize("argument", ["a", "init"])
-@backend_and("number", (NUMPY, True), (NUMPY, "0.5"), (TORCH, False), (TORCH, 0.5j), (JAX, True))
 def test_case_25_coefficients_that_are_no_numbers_are_refused(backend, argument, number):
     kernel = KERNELS["affine_scan"]
     with refused(TypeError, kernel, f"{argument} is a {type(number).__name__}"):
         kernel(kernel.arguments(backend) | {argument: number})
 
 
+@across(backend_and("kind", (NUMPY, np.float32), (NUMPY, np.float64), (TORCH, np.float32)))
 @pytest.mark.parametrize("argument", ["a", "init"])
-@backend_and("kind", (NUMPY, np.float32), (NUMPY, np.float64), (TORCH, np.float32))
 def test_case_21_coefficients_may_be_numbers_of_numpy(backend, argument, kind):
     kernel = KERNELS["affine_scan"]
     arguments = kernel.arguments(backend)
@@ -283,7 +311,7 @@ def test_case_21_coefficients_may_be_numbers_of_numpy(backend, argument, kind):
     np.testing.assert_array_equal(got, expected)
 
 
-@every_backend
+@across(every_backend)
 def test_case_25_values_of_length_t_without_last_values_are_refused(backend):
     kernel = KERNELS["successor_values"]
     arguments = kernel.arguments(backend) | {"last_values": None}
@@ -291,8 +319,7 @@ def test_case_25_values_of_length_t_without_last_values_are_refused(backend):
         kernel(arguments)
 
 
-@timed
-@backend_and("time_axis", (NUMPY, 2), (NUMPY, -3), (TORCH, 2), (JAX, -3))
+@across(timed, backend_and("time_axis", (NUMPY, 2), (NUMPY, -3), (TORCH, 2), (JAX, -3)))
 def test_case_25_a_time_axis_that_does_not_exist_is_refused(kernel, backend, time_axis):
     arguments = kernel.arguments(backend) | {"time_axis": time_axis}
     shape = (COLUMNS, STEPS) if kernel.name == "valid_mask" else SHAPE
@@ -300,16 +327,14 @@ def test_case_25_a_time_axis_that_does_not_exist_is_refused(kernel, backend, tim
         kernel(arguments)
 
 
-@timed
-@backend_and("time_axis", (NUMPY, 0.5), (NUMPY, None), (TORCH, "0"), (JAX, 1.0))
+@across(timed, backend_and("time_axis", (NUMPY, 0.5), (NUMPY, None), (TORCH, "0"), (JAX, 1.0)))
 def test_case_25_a_time_axis_that_is_no_whole_number_is_refused(kernel, backend, time_axis):
     arguments = kernel.arguments(backend) | {"time_axis": time_axis}
     with refused(TypeError, kernel, "time_axis", time_axis):
         kernel(arguments)
 
 
-@some(label for label in KERNELS if label not in ("normalize", "valid_mask"))
-@every_backend
+@across(some(label for label in KERNELS if label not in ("normalize", "valid_mask")), every_backend)
 def test_case_25_arrays_without_a_time_axis_are_refused(kernel, backend):
     arguments = kernel.arguments(backend)
     for name in kernel.arrays:
@@ -321,12 +346,14 @@ def test_case_25_arrays_without_a_time_axis_are_refused(kernel, backend):
 # Dtypes
 
 
-@every_float
-@backend_and(
-    "dtype",
-    *((NUMPY, dtype) for dtype in ("int64", "bool", "complex128")),
-    *((TORCH, dtype) for dtype in ("uint8", "complex64")),
-    *((JAX, dtype) for dtype in ("int32", "bool")),
+@across(
+    every_float,
+    backend_and(
+        "dtype",
+        *((NUMPY, dtype) for dtype in ("int64", "bool", "complex128")),
+        *((TORCH, dtype) for dtype in ("uint8", "complex64")),
+        *((JAX, dtype) for dtype in ("int32", "bool")),
+    ),
 )
 def test_case_25_values_that_are_not_floating_are_refused(kernel, argument, backend, dtype):
     arguments = kernel.arguments(backend)
@@ -335,7 +362,7 @@ def test_case_25_values_that_are_not_floating_are_refused(kernel, argument, back
         kernel(arguments)
 
 
-@every_float
+@across(every_float)
 def test_case_25_long_doubles_are_refused(kernel, argument):
     arguments = kernel.arguments(NUMPY)
     arguments[argument] = arguments[argument].astype(np.longdouble)
@@ -343,8 +370,10 @@ def test_case_25_long_doubles_are_refused(kernel, argument):
         kernel(arguments)
 
 
-@every_rate
-@backend_and("dtype", (NUMPY, "int64"), (NUMPY, "complex128"), (TORCH, "bool"), (JAX, "int64"))
+@across(
+    every_rate,
+    backend_and("dtype", (NUMPY, "int64"), (NUMPY, "complex128"), (TORCH, "bool"), (JAX, "int64")),
+)
 def test_case_25_arrays_of_rates_that_are_not_floating_are_refused(
     kernel, argument, backend, dtype
 ):
@@ -354,9 +383,11 @@ def test_case_25_arrays_of_rates_that_are_not_floating_are_refused(
         kernel(arguments)
 
 
-@every_flag
-@backend_and(
-    "dtype", (NUMPY, "float32"), (NUMPY, "complex64"), (TORCH, "float64"), (JAX, "float32")
+@across(
+    every_flag,
+    backend_and(
+        "dtype", (NUMPY, "float32"), (NUMPY, "complex64"), (TORCH, "float64"), (JAX, "float32")
+    ),
 )
 def test_case_25_flags_that_are_not_boolean_or_integer_are_refused(
     kernel, argument, backend, dtype
@@ -367,7 +398,7 @@ def test_case_25_flags_that_are_not_boolean_or_integer_are_refused(
         kernel(arguments)
 
 
-@every_flag
+@across(every_flag)
 @pytest.mark.parametrize(("wrong", "dtype"), [(2, "int64"), (-1, "int8")])
 def test_case_25_integer_flags_are_0_or_1(kernel, argument, wrong, dtype):
     arguments = kernel.arguments(NUMPY)
@@ -378,7 +409,7 @@ def test_case_25_integer_flags_are_0_or_1(kernel, argument, wrong, dtype):
         kernel(arguments)
 
 
-@every_backend
+@across(every_backend)
 @pytest.mark.parametrize("dtype", ["float64", "bool", "complex128"])
 def test_case_25_lengths_are_integers(backend, dtype):
     kernel = KERNELS["valid_mask"]
@@ -387,7 +418,7 @@ def test_case_25_lengths_are_integers(backend, dtype):
         kernel(arguments)
 
 
-@every_backend
+@across(every_backend)
 def test_case_25_unlag_does_not_mix_dtypes(backend):
     kernel = KERNELS["unlag"]
     arguments = kernel.arguments(backend) | {"last": backend.array(np.ones(3, bool))}
@@ -398,8 +429,7 @@ def test_case_25_unlag_does_not_mix_dtypes(backend):
 # What is no array, or another library's
 
 
-@every_array
-@every_backend
+@across(every_array, every_backend)
 def test_case_25_lists_are_refused(kernel, argument, backend):
     arguments = kernel.arguments(backend) | {argument: _good()[argument].tolist()}
     with refused(TypeError, kernel, f"{argument} is a list", "NumPy", "PyTorch", "JAX"):
@@ -409,27 +439,31 @@ def test_case_25_lists_are_refused(kernel, argument, backend):
 OPTIONAL = ("valid", "init", "final_values", "last_values", "previous_end")
 
 
-@pairs(
-    lambda kernel: tuple(
-        x for x in kernel.arrays if x not in (*OPTIONAL, "log_ratios", "log_policy")
-    )
+@across(
+    pairs(
+        lambda kernel: tuple(
+            x for x in kernel.arrays if x not in (*OPTIONAL, "log_ratios", "log_policy")
+        )
+    ),
+    every_backend,
 )
-@every_backend
 def test_case_25_none_is_refused_where_an_array_is_needed(kernel, argument, backend):
     arguments = kernel.arguments(backend) | {argument: None}
     with refused(TypeError, kernel, f"{argument} is", "NoneType"):
         kernel(arguments)
 
 
-@every_rate
-@backend_and("rate", (NUMPY, None), (NUMPY, [0.9]), (TORCH, "0.9"), (TORCH, True), (JAX, 0.5j))
+@across(
+    every_rate,
+    backend_and("rate", (NUMPY, None), (NUMPY, [0.9]), (TORCH, "0.9"), (TORCH, True), (JAX, 0.5j)),
+)
 def test_case_25_rates_that_are_no_numbers_are_refused(kernel, argument, backend, rate):
     arguments = kernel.arguments(backend) | {argument: rate}
     with refused(TypeError, kernel, f"{argument} is a {type(rate).__name__}"):
         kernel(arguments)
 
 
-@pairs(lambda kernel: kernel.arrays + kernel.rates, but_first=True)
+@across(pairs(lambda kernel: kernel.arrays + kernel.rates, but_first=True))
 @pytest.mark.parametrize(
     ("backend", "other"),
     [(NUMPY, TORCH), (TORCH, NUMPY), (TORCH, JAX), (JAX, NUMPY)],
@@ -444,7 +478,7 @@ def test_case_25_libraries_are_not_mixed(kernel, argument, backend, other):
         kernel(arguments)
 
 
-@pairs(lambda kernel: kernel.arrays, but_first=True)
+@across(pairs(lambda kernel: kernel.arrays, but_first=True))
 def test_case_25_devices_are_not_mixed(kernel, argument):
     arguments = kernel.arguments(TORCH)
     arguments[argument] = arguments[argument].to("meta")
@@ -452,7 +486,7 @@ def test_case_25_devices_are_not_mixed(kernel, argument):
         kernel(arguments)
 
 
-@some(label for label in KERNELS if label != "valid_mask")
+@across(some(label for label in KERNELS if label != "valid_mask"))
 def test_case_25_the_first_array_alone_on_its_device_is_refused(kernel):
     arguments = kernel.arguments(TORCH)
     arguments[first(kernel)] = arguments[first(kernel)].to("meta")
@@ -460,7 +494,7 @@ def test_case_25_the_first_array_alone_on_its_device_is_refused(kernel):
         kernel(arguments)
 
 
-@every_rate
+@across(every_rate)
 @pytest.mark.parametrize("shape", [(4, 3), (4, 1), ()], ids=str)
 def test_case_25_rates_on_another_device_are_refused(kernel, argument, shape):
     arguments = kernel.arguments(TORCH)
@@ -472,12 +506,14 @@ def test_case_25_rates_on_another_device_are_refused(kernel, argument, shape):
 # Numbers
 
 
-@every_rate
-@backend_and(
-    "rate",
-    *((NUMPY, rate) for rate in (-0.1, float("nan"))),
-    *((TORCH, rate) for rate in (2, float("nan"))),
-    *((JAX, rate) for rate in (-1, float("inf"))),
+@across(
+    every_rate,
+    backend_and(
+        "rate",
+        *((NUMPY, rate) for rate in (-0.1, float("nan"))),
+        *((TORCH, rate) for rate in (2, float("nan"))),
+        *((JAX, rate) for rate in (-1, float("inf"))),
+    ),
 )
 def test_case_25_rates_outside_0_and_1_are_refused(kernel, argument, backend, rate):
     arguments = kernel.arguments(backend) | {argument: rate}
@@ -485,7 +521,7 @@ def test_case_25_rates_outside_0_and_1_are_refused(kernel, argument, backend, ra
         kernel(arguments)
 
 
-@every_rate
+@across(every_rate)
 @pytest.mark.parametrize(
     ("shape", "rate"), [((4, 3), float("nan")), ((4, 1), 1.5), ((1, 3), -0.1), ((), 1.5)], ids=str
 )
@@ -497,15 +533,16 @@ def test_case_25_arrays_with_a_rate_outside_0_and_1_are_refused(kernel, argument
         kernel(arguments)
 
 
-@every_rate
-@backend_and("kind", (NUMPY, np.float32), (TORCH, np.float64), (JAX, np.float32))
+@across(
+    every_rate, backend_and("kind", (NUMPY, np.float32), (TORCH, np.float64), (JAX, np.float32))
+)
 def test_case_25_numbers_of_numpy_are_looked_at_like_pythons(kernel, argument, backend, kind):
     arguments = kernel.arguments(backend) | {argument: kind(1.5)}
     with refused(ValueError, kernel, f"{argument} must be between 0 and 1", "received 1.5"):
         kernel(arguments)
 
 
-@every_backend
+@across(every_backend)
 @pytest.mark.parametrize("argument", ["clip_rho", "clip_c", "clip_pg_rho"])
 @pytest.mark.parametrize("clip", [-0.1, float("nan")])
 def test_case_25_clips_below_0_are_refused(backend, argument, clip):
@@ -514,7 +551,7 @@ def test_case_25_clips_below_0_are_refused(backend, argument, clip):
         kernel(kernel.arguments(backend) | {argument: clip})
 
 
-@every_backend
+@across(every_backend)
 @pytest.mark.parametrize("n", [0, -1])
 def test_case_25_n_below_1_is_refused(backend, n):
     kernel = KERNELS["n_step_returns"]
@@ -522,7 +559,7 @@ def test_case_25_n_below_1_is_refused(backend, n):
         kernel(kernel.arguments(backend) | {"n": n})
 
 
-@every_backend
+@across(every_backend)
 @pytest.mark.parametrize("n", [2.0, "2", None, True, [2]], ids=repr)
 def test_case_25_n_that_is_no_whole_number_is_refused(backend, n):
     kernel = KERNELS["n_step_returns"]
@@ -530,7 +567,7 @@ def test_case_25_n_that_is_no_whole_number_is_refused(backend, n):
         kernel(kernel.arguments(backend) | {"n": n})
 
 
-@every_backend
+@across(every_backend)
 @pytest.mark.parametrize("min_std", [0.0, -1.0, float("nan")])
 def test_case_25_a_floor_that_is_not_positive_is_refused(backend, min_std):
     kernel = KERNELS["normalize"]
@@ -538,7 +575,7 @@ def test_case_25_a_floor_that_is_not_positive_is_refused(backend, min_std):
         kernel(kernel.arguments(backend) | {"min_std": min_std})
 
 
-@every_backend
+@across(every_backend)
 @pytest.mark.parametrize("min_std", [None, "0.1", [0.1]], ids=repr)
 def test_case_25_a_floor_that_is_no_number_is_refused(backend, min_std):
     kernel = KERNELS["normalize"]
@@ -554,7 +591,7 @@ def test_case_25_lengths_beyond_the_steps_are_refused(lengths):
         kernel({"lengths": np.array(lengths), "steps": 4})
 
 
-@every_backend
+@across(every_backend)
 @pytest.mark.parametrize("steps", [4.0, None, "4"], ids=repr)
 def test_case_25_steps_that_are_no_whole_number_are_refused(backend, steps):
     kernel = KERNELS["valid_mask"]
@@ -562,7 +599,7 @@ def test_case_25_steps_that_are_no_whole_number_are_refused(backend, steps):
         kernel(kernel.arguments(backend) | {"steps": steps})
 
 
-@every_backend
+@across(every_backend)
 def test_case_25_steps_below_0_are_refused(backend):
     kernel = KERNELS["valid_mask"]
     with refused(ValueError, kernel, "steps", "-1"):
@@ -572,6 +609,7 @@ def test_case_25_steps_below_0_are_refused(backend):
 # Choices
 
 
+@across(every_backend)
 @pytest.mark.parametrize(
     ("label", "argument", "options"),
     [
@@ -580,7 +618,6 @@ def test_case_25_steps_below_0_are_refused(backend):
         ("successor_values", "autoreset", ("same_step", "next_step")),
     ],
 )
-@every_backend
 @pytest.mark.parametrize("choice", ["Skip", "", "disabled"], ids=repr)
 def test_case_25_an_unknown_choice_is_answered_with_the_known(
     label, argument, options, backend, choice
@@ -590,6 +627,7 @@ def test_case_25_an_unknown_choice_is_answered_with_the_known(
         kernel(kernel.arguments(backend) | {argument: choice})
 
 
+@across(every_backend)
 @pytest.mark.parametrize(
     ("trace", "needed"),
     [
@@ -598,7 +636,6 @@ def test_case_25_an_unknown_choice_is_answered_with_the_known(
         ("tree_backup", "log_policy"),
     ],
 )
-@every_backend
 def test_case_25_a_trace_without_its_logarithms_is_refused(backend, trace, needed):
     kernel = KERNELS["retrace"]
     arguments = kernel.arguments(backend) | {"trace": trace, "log_ratios": None}
@@ -637,8 +674,7 @@ def assert_untouched(backend, arguments: dict, before: dict) -> None:
         assert getattr(arguments[name], "_version", None) == writes, name
 
 
-@every_kernel
-@every_backend
+@across(every_kernel, every_backend)
 def test_inputs_are_not_written_to(kernel, backend):
     arguments = kernel.arguments(backend)
     before = kept(backend, arguments)
@@ -646,7 +682,7 @@ def test_inputs_are_not_written_to(kernel, backend):
     assert_untouched(backend, arguments, before)
 
 
-@every_kernel
+@across(every_kernel)
 def test_inputs_are_not_written_to_with_gradients(kernel):
     arguments = kernel.arguments(TORCH)
     for name in (*kernel.floats, "a", "init", "last", "last_values"):
@@ -660,8 +696,7 @@ def test_inputs_are_not_written_to_with_gradients(kernel):
     assert_untouched(TORCH, arguments, before)
 
 
-@every_kernel
-@every_backend
+@across(every_kernel, every_backend)
 def test_inputs_are_not_written_to_on_an_error(kernel, backend):
     arguments = kernel.arguments(backend)
     arguments |= {name: backend.array(x) for name, x in kernel.mistake.items()}
@@ -671,7 +706,7 @@ def test_inputs_are_not_written_to_on_an_error(kernel, backend):
     assert_untouched(backend, arguments, before)
 
 
-@every_kernel
+@across(every_kernel)
 def test_read_only_inputs_are_taken(kernel):
     arguments = kernel.arguments(NUMPY)
     expected = kernel(arguments)
@@ -681,8 +716,7 @@ def test_read_only_inputs_are_taken(kernel):
     np.testing.assert_array_equal(kernel(arguments), expected)
 
 
-@every_kernel
-@pytest.mark.parametrize("backend", [NUMPY, TORCH], ids=str)
+@across(every_kernel, backends(NUMPY, TORCH))
 def test_results_do_not_share_memory_with_inputs(kernel, backend):
     arguments = kernel.arguments(backend)
     before = kept(backend, arguments)

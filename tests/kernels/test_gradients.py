@@ -1,5 +1,7 @@
 """First and second derivatives, on PyTorch and JAX, compiled and not, with padding and without."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import jax.test_util
@@ -81,6 +83,7 @@ def test_case_16_torch_fused_gradients_with_plain_numbers(label, with_valid, sha
     assert torch.autograd.gradgradcheck(call, variables)
 
 
+@pytest.mark.slow
 @every_estimator
 def test_case_16_jax_gradients_of_both_modes_and_orders(estimator):
     data = smooth(rollout((5, 3), 4, terminated=0.15, truncated=0.15))
@@ -96,6 +99,7 @@ def test_case_16_jax_gradients_of_both_modes_and_orders(estimator):
     jax.test_util.check_grads(call, [arrays[name] for name in names], order=2, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @every_estimator
 def test_jax_vmap_equals_a_batch_axis(estimator):
     data = rollout((6, 4), 6)
@@ -182,13 +186,21 @@ def gradients(backend, estimator, data):
             np.zeros_like(weights) if x.grad is None else x.grad.numpy() for x in variables
         ]
     arrays = JAX.arguments(data)
+    variables = {name: arrays.pop(name) for name in names}
+    grads, outs = jax_gradients(estimator.label)(variables, arrays, weights)
+    return [np.asarray(x) for x in outs], [np.asarray(grads[name]) for name in names]
 
-    def loss(variables):
+
+@functools.cache
+def jax_gradients(label):
+    """Return one program for all data of one structure: compiling takes longer than all else."""
+    estimator = ESTIMATORS[label]
+
+    def loss(variables, arrays, weights):
         outs = estimator.call(estimator.kernel, arrays | variables)
         return sum((x * weights).sum() for x in outs), outs
 
-    grads, outs = jax.grad(loss, has_aux=True)({name: arrays[name] for name in names})
-    return [np.asarray(x) for x in outs], [np.asarray(grads[name]) for name in names]
+    return jax.jit(jax.grad(loss, has_aux=True))
 
 
 @pytest.mark.parametrize("estimator", ENDING.values(), ids=ENDING)
@@ -227,6 +239,7 @@ def test_case_26_no_graph_is_kept_where_none_is_needed(estimator):
     assert all(x.requires_grad for x in estimator.call(estimator.kernel, tensors))
 
 
+@pytest.mark.slow
 @every_estimator
 def test_case_27_compiles_whole_with_one_object_for_several_shapes(estimator):
     def call(tensors):
@@ -252,6 +265,7 @@ def test_case_27_compiles_whole_with_one_object_for_several_shapes(estimator):
         assert_close(traced["rewards"].grad.numpy(), eager["rewards"].grad.numpy())
 
 
+@pytest.mark.slow
 @every_estimator
 def test_case_27_compiles_without_gradients_and_with_padding(estimator):
     data = padded(rollout((6, 4), 14), np.random.default_rng(15).random((6, 4)) < 0.7, np.nan)

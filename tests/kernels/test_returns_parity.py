@@ -1,5 +1,7 @@
 """Every estimator equals its loop twin, on every library, dtype, layout and situation."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -17,6 +19,12 @@ every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=
 ENDING = {label: e for label, e in ESTIMATORS.items() if e.takes_valid}
 with_ends = pytest.mark.parametrize("estimator", ENDING.values(), ids=ENDING)
 every_backend = pytest.mark.parametrize("backend", BACKENDS, ids=str)
+# The recipes that between them use every switch of the engines: none, `ahead`, `reads_next`, and
+# windows instead of a scan. What only the engines decide is tested on these.
+ENGINES = {
+    label: ESTIMATORS[label] for label in ("gae", "upgo", "token_gae, skip", "n_step_returns")
+}
+every_engine = pytest.mark.parametrize("estimator", ENGINES.values(), ids=ENGINES)
 
 
 def run(estimator, backend, data, dtype="float64", **overrides):
@@ -43,14 +51,34 @@ def test_equals_its_loop_twin(estimator, backend, dtype, data):
     assert_all_close(run(estimator, backend, data, dtype), expected, dtype)
 
 
+@functools.cache
+def jax_program(label):
+    """Return one program for all data of one structure: compiling takes longer than all else."""
+    estimator = ESTIMATORS[label]
+    return jax.jit(lambda arguments: estimator.call(estimator.kernel, arguments))
+
+
+@pytest.mark.slow
+@every_estimator
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=8)
+@given(data=rollouts(shapes=((5, 4),), padding=False, arrays=False))
+def test_equals_its_loop_twin_under_jit(estimator, dtype, data):
+    got = jax_program(estimator.label)(JAX.arguments(data, dtype))
+    expected = estimator.call(estimator.twin, rounded(data, dtype))
+    assert_all_close([JAX.numpy(x) for x in got], expected, dtype)
+
+
+@pytest.mark.slow
 @every_estimator
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=8)
 @given(data=rollouts(shapes=((5, 4),)))
-def test_equals_its_loop_twin_under_jit(estimator, dtype, data):
-    arrays = {k: x for k, x in JAX.arguments(data, dtype).items() if JAX.owns(x)}
-    rest = {k: x for k, x in data.items() if k not in arrays}
-    got = jax.jit(lambda arrays: estimator.call(estimator.kernel, arrays | rest))(arrays)
+def test_equals_its_loop_twin_under_jit_with_padding_and_arrays_of_numbers(estimator, dtype, data):
+    data.setdefault("valid", np.ones((5, 4), bool))
+    for name in ("gamma", "lambda_"):
+        data[name] = np.array(np.broadcast_to(data[name], (5, 4)))
+    got = jax_program(estimator.label)(JAX.arguments(data, dtype))
     expected = estimator.call(estimator.twin, rounded(data, dtype))
     assert_all_close([JAX.numpy(x) for x in got], expected, dtype)
 
@@ -63,7 +91,7 @@ def test_is_right_in_each_named_situation(estimator, backend, situation):
     assert_all_close(run(estimator, backend, situation.data), expected)
 
 
-@every_estimator
+@every_engine
 @every_backend
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gives_back_the_callers_library_and_dtype(estimator, backend, dtype):
@@ -74,7 +102,7 @@ def test_gives_back_the_callers_library_and_dtype(estimator, backend, dtype):
         assert tuple(out.shape) == (5, 3)
 
 
-@every_estimator
+@every_engine
 @pytest.mark.parametrize(
     ("backend", "half"), [(b, h) for b in BACKENDS for h in HALVES[b.name]], ids=str
 )
@@ -96,7 +124,7 @@ def test_case_12_halves_accumulate_in_float32(estimator, backend, half):
         assert (np.abs(backend.numpy(x) - y) <= bound).all()
 
 
-@every_estimator
+@every_engine
 @every_backend
 @pytest.mark.parametrize(
     ("shape", "time_axis"),
@@ -115,7 +143,7 @@ def test_case_15_any_time_axis_equals_time_first(estimator, backend, shape, time
     assert_all_close([np.moveaxis(x, time_axis, 0) for x in got], expected)
 
 
-@every_estimator
+@every_engine
 @every_backend
 def test_case_15_a_trailing_feature_axis_is_batch(estimator, backend):
     data = rollout((6, 2, 3, 1), 4)
@@ -137,7 +165,7 @@ def test_case_05_equals_its_pieces_split_at_episode_ends(estimator, backend, dat
     assert_all_close(whole, [np.concatenate(pair) for pair in pieces])
 
 
-@every_estimator
+@every_engine
 @pytest.mark.parametrize("kind", ["strided", "reversed", "transposed", "expanded", "read-only"])
 @pytest.mark.parametrize("backend", [NUMPY, TORCH], ids=str)
 def test_case_14_strange_memory_layouts_change_nothing(estimator, backend, kind):
@@ -177,7 +205,7 @@ def strange(x, kind):
     return x
 
 
-@every_estimator
+@every_engine
 @every_backend
 def test_case_08_empty_batch_and_empty_time_give_empty_arrays(estimator, backend):
     for shape in ((0, 3), (4, 0), (0,)):
@@ -198,7 +226,7 @@ def test_case_10_stale_numbers_in_padding_change_nothing(estimator, backend):
         np.testing.assert_array_equal(x, y)
 
 
-@every_estimator
+@every_engine
 @every_backend
 def test_case_28_deterministic_and_columns_do_not_feel_each_other(estimator, backend):
     data = rollout((20, 13), 7)

@@ -4,11 +4,17 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loopless import reference
 
 SHAPES = [(1,), (9,), (6, 5), (5, 2, 3)]
-SEEDS = range(4)
+
+
+def seeds(test):
+    """Run a test with several seeds."""
+    return settings(max_examples=5)(given(seed=st.integers(0, 2**32 - 1))(test))
 
 
 def make_rollout(shape, seed, *, consistent=False):
@@ -59,7 +65,7 @@ COEFFICIENTS = [
 
 @pytest.mark.parametrize("coefficients", [*COEFFICIENTS, "per step"])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_gae_equals_its_forward_definition(seed, shape, coefficients):
     rollout = make_rollout(shape, seed)
     if coefficients == "per step":
@@ -71,7 +77,7 @@ def test_gae_equals_its_forward_definition(seed, shape, coefficients):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_gae_returns_are_lambda_returns(seed, shape):
     rollout, coefficients = make_rollout(shape, seed, consistent=True), per_step(shape, seed)
     _, returns = reference.gae(**rollout, **coefficients)
@@ -79,7 +85,7 @@ def test_gae_returns_are_lambda_returns(seed, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_vtrace_on_policy_is_gae(seed, shape):
     rollout, coefficients = make_rollout(shape, seed), per_step(shape, seed)
     log_ratios = np.where(rollout["valid"], 0.0, math.nan)
@@ -88,7 +94,7 @@ def test_vtrace_on_policy_is_gae(seed, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_vtrace_advantages_on_policy_with_lambda_1_are_those_of_gae(seed, shape):
     rollout = make_rollout(shape, seed, consistent=True)
     log_ratios = np.where(rollout["valid"], 0.0, math.nan)
@@ -97,7 +103,7 @@ def test_vtrace_advantages_on_policy_with_lambda_1_are_those_of_gae(seed, shape)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_vtrace_without_clips_is_leaky_vtrace_without_mix(seed, shape):
     rollout = make_rollout(shape, seed)
     log_ratios = np.random.default_rng(seed).normal(size=shape)
@@ -109,7 +115,7 @@ def test_vtrace_without_clips_is_leaky_vtrace_without_mix(seed, shape):
 
 @pytest.mark.parametrize("trace", ["retrace", "q_lambda", "importance_sampling", "tree_backup"])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_every_trace_of_a_sure_policy_gives_lambda_returns(seed, shape, trace):
     rollout = make_rollout(shape, seed, consistent=True)
     rollout["q_values"] = rollout.pop("values")
@@ -122,7 +128,7 @@ def test_every_trace_of_a_sure_policy_gives_lambda_returns(seed, shape, trace):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_upgo_that_always_follows_is_the_discounted_return(seed, shape):
     rollout = make_rollout(shape, seed)
     rollout["values"] = np.where(rollout["valid"], -1e3, math.nan)
@@ -131,7 +137,7 @@ def test_upgo_that_always_follows_is_the_discounted_return(seed, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_upgo_that_never_follows_is_the_one_step_return(seed, shape):
     rollout = make_rollout(shape, seed)
     rollout["values"] = np.where(rollout["valid"], 1e3, math.nan)
@@ -141,7 +147,7 @@ def test_upgo_that_never_follows_is_the_one_step_return(seed, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_long_windows_and_lambda_1_both_give_discounted_returns(seed, shape):
     rollout = without(make_rollout(shape, seed), "values")
     gamma = per_step(shape, seed)["gamma"]
@@ -152,7 +158,7 @@ def test_long_windows_and_lambda_1_both_give_discounted_returns(seed, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_windows_of_one_step_and_lambda_0_agree(seed, shape):
     rollout = without(make_rollout(shape, seed), "values")
     one_step = reference.n_step_returns(**rollout, gamma=0.9, n=1)
@@ -160,7 +166,7 @@ def test_windows_of_one_step_and_lambda_0_agree(seed, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_gae_is_an_affine_scan(seed, shape):
     rollout, coefficients = make_rollout(shape, seed), per_step(shape, seed)
     gamma, lambda_ = coefficients["gamma"], coefficients["lambda_"]
@@ -190,7 +196,7 @@ ESTIMATORS = {
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_every_estimator_equals_its_pieces_split_at_the_ends(seed, name):
     rollout = make_rollout((12,), seed)
     valid = rollout["valid"]
@@ -310,7 +316,7 @@ def test_token_gae_works_along_every_axis(time_axis, gaps):
         np.testing.assert_array_equal(np.moveaxis(result[position], time_axis, 0), columns)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeds
 def test_normalized_entries_have_mean_0_and_std_1(seed):
     rng = np.random.default_rng(seed)
     x, valid = rng.normal(3.0, 5.0, size=(6, 4)), rng.random((6, 4)) < 0.7

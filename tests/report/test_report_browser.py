@@ -33,7 +33,7 @@ def test_it_fits_and_is_quiet_with_everything_open(browser, file, width, dark):
     browser.open(file, width, dark)
     browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") == width
-    assert browser.evaluate("document.querySelectorAll('svg rect').length") > 3
+    assert browser.evaluate("document.querySelectorAll('svg path').length") > 3
     assert [url for url in browser.requests if not url.startswith("data:")] == [file.as_uri()]
     assert browser.complaints == []
 

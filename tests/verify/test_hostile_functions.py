@@ -36,10 +36,10 @@ def test_what_is_printed_is_kept_off_the_screen(capsys):
 
 def test_a_changed_input_is_said_and_does_not_spoil_the_verdict():
     def changes(rewards, values, next_values, terminated, truncated, gamma, lambda_):
-        found = right(rewards, values, next_values, terminated, truncated, gamma, lambda_)
+        advantages = right(rewards, values, next_values, terminated, truncated, gamma, lambda_)
         rewards += 1
         next_values[terminated] = 0
-        return found
+        return advantages
 
     report = judge(changes, "gae", QUICK)
     assert report.equal
@@ -53,10 +53,10 @@ def test_an_exception_on_some_cases_is_a_difference_with_its_words():
         return right(rewards, values, next_values, terminated, truncated, gamma, lambda_)
 
     report = judge(fussy, "gae", QUICK)
-    found = {finding.name: finding for finding in report.findings}
-    assert found["terminations"].status != DIFFERS
-    assert found["truncations"].status == DIFFERS
-    assert found["truncations"].words == "raises NotImplementedError: no time limits here"
+    by_name = {finding.name: finding for finding in report.findings}
+    assert by_name["terminations"].status != DIFFERS
+    assert by_name["truncations"].status == DIFFERS
+    assert by_name["truncations"].words == "raises NotImplementedError: no time limits here"
 
 
 def test_a_function_that_always_raises_is_bad_usage():
@@ -125,8 +125,8 @@ def test_two_answers_to_one_question_are_a_difference():
 
     def restless(rewards, values, next_values, terminated, truncated, gamma, lambda_):
         calls.append(1)
-        found = right(rewards, values, next_values, terminated, truncated, gamma, lambda_)
-        return found + (len(calls) > 12) * len(calls)
+        advantages = right(rewards, values, next_values, terminated, truncated, gamma, lambda_)
+        return advantages + (len(calls) > 12) * len(calls)
 
     report = judge(restless, "gae", Options(cases=20, timing=False, smallest=False))
     assert "answers the same question in two ways" in words_of(report)

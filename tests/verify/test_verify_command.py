@@ -63,19 +63,19 @@ def test_a_wrong_function_is_1_with_table_and_diagnosis(folder, capsys):
 def test_json_holds_what_the_screen_shows(folder, capsys):
     words = ("my_code:mine", "--as", "gae", "--map", "a=rewards", "--no-timing")
     assert verify(*words, "--json", "-") == 1
-    found = json.loads(capsys.readouterr().out)
-    assert found["equal"] is False
-    assert found["diagnosis"][0].startswith("Treats truncation as termination")
-    assert found["called"]["a"] == "rewards"
-    assert {"name", "status", "cases", "wrong", "words"} <= found["findings"][0].keys()
-    assert len(found["failing"]["rows"]) == len(found["failing"]["wrong"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["equal"] is False
+    assert report["diagnosis"][0].startswith("Treats truncation as termination")
+    assert report["called"]["a"] == "rewards"
+    assert {"name", "status", "cases", "wrong", "words"} <= report["findings"][0].keys()
+    assert len(report["failing"]["rows"]) == len(report["failing"]["wrong"])
 
 
 def test_json_can_be_a_file(folder):
     assert verify("my_code:right", "--as", "gae", "--no-timing", "--json", "report.json") == 0
-    found = json.loads((folder / "report.json").read_text())
-    assert found["equal"] is True
-    assert found["failing"] is None
+    report = json.loads((folder / "report.json").read_text())
+    assert report["equal"] is True
+    assert report["failing"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""`loopless report`: check what was asked, gather it, write the page.
-
-Imports the rest of this folder. Tests: `tests/report/test_report_command.py`.
-"""
+"""`loopless report`: check the request, gather what it names, write the page."""
 
 from __future__ import annotations
 
@@ -18,22 +15,26 @@ RUNS, RESULTS = Path("runs"), Path("bench-results")  # where `train` and `bench`
 def report(
     runs: Sequence[Path], bench: Sequence[Path], out: Path, verify: Sequence[Path] = ()
 ) -> int:
-    """Exit codes: 0; 1 if something could not be read and is left out; 2 nothing was written."""
+    """Write the page to `out`; exit code 1 if something was left out, 2 if nothing was written."""
     if not runs and not bench and not verify:
         runs, bench = ([path] if path.is_dir() else [] for path in (RUNS, RESULTS))
     if problems := check(runs, bench, out, verify):
         print("\n".join(problems), file=sys.stderr)
         return USAGE
-    from loopless.report.gathering import gather
-
+    try:
+        from loopless.report.gathering import gather
+        from loopless.report.page import page
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        print("report: charts need matplotlib: `pip install loopless[train]`.", file=sys.stderr)
+        return USAGE
     contents = gather(runs, bench, verify)
     for problem in contents.problems:
         print(f"Left out: {problem}", file=sys.stderr)
     if not (contents.runs or contents.results or contents.verdicts):
         print("report: nothing could be read, so there is no page.", file=sys.stderr)
         return USAGE
-    from loopless.report.page import page
-
     try:
         size = write(out, page(contents))
     except OSError as problem:
@@ -46,15 +47,15 @@ def report(
 def check(
     runs: Sequence[Path], bench: Sequence[Path], out: Path, verify: Sequence[Path]
 ) -> list[str]:
-    """All that is wrong with the request."""
+    """Return all that is wrong with the request."""
     problems = [f"report: there is no run {path}.{_others(path)}" for path in runs
                 if not path.exists()]  # fmt: skip
-    problems += [f"report: --bench {path} is not there." for path in bench if not path.exists()]
-    problems += [f"report: --verify {path} is not there." for path in verify if not path.exists()]
+    problems += [f"report: --bench {path} does not exist." for path in bench if not path.exists()]
+    problems += [f"report: --verify {path} does not exist." for path in verify if not path.exists()]
     if not runs and not bench and not verify:
         problems.append(
-            f"report: here is neither {RUNS}/ nor {RESULTS}/. Name the folders of runs, or the "
-            f"files of `loopless bench` with --bench."
+            f"report: there is neither {RUNS}/ nor {RESULTS}/ here. Name the folders of runs, or "
+            f"the files of `loopless bench` with --bench."
         )
     if out.is_dir():
         problems.append(f"report: --out {out} is a folder. Give the name of a file.")
@@ -69,7 +70,7 @@ def _others(path: Path) -> str:
 
 
 def write(path: Path, text: str) -> int:
-    """All of the page or none of it; its bytes."""
+    """Write the page whole or not at all, and return its size in bytes."""
     data = text.encode("utf-8", "replace")
     atomic.write_file(path, data)
     return len(data)

@@ -1,7 +1,6 @@
 """What a page is made of: runs, benchmarks and verdicts, as far as they can be read.
 
-Whatever is broken is named in `problems` and left out; the rest is shown. Imports `runs`
-and `bench`, and no plotting library. Tests: `tests/report/test_report_page.py`.
+Whatever is broken is named in `problems` and left out; the rest is shown.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ import numpy as np
 from loopless.bench.result import Result, load_all
 from loopless.bench.suites import names
 from loopless.files import atomic
-from loopless.report import checked
+from loopless.report import verified
 from loopless.runs import metrics
 from loopless.runs.failures import Failure
 from loopless.runs.folder import RunFolder
 from loopless.runs.glossary import METRICS
+from loopless.runs.pictures.plots import Run
 from loopless.verify.verdicts import Report
 
 CURVES = {row.picture for row in METRICS.values() if row.picture}  # which the page draws itself
@@ -32,21 +32,13 @@ LARGEST_SAMPLE = 20_000  # characters
 
 
 @dataclass(frozen=True)
-class RunView:
-    """One run: who it is, what it was told, its log as columns, its pictures and its texts."""
+class RunView(Run):
+    """A run as its pictures see it, with its facts, settings, finished pictures and texts."""
 
-    folder: Path
-    facts: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    train: Mapping[str, np.ndarray]
-    evaluations: Mapping[str, np.ndarray]
-    events: list[dict[str, Any]] = field(default_factory=list)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     pictures: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)  # name: (type, bytes)
     samples: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
 
     @property
     def trainer(self) -> str:
@@ -64,9 +56,6 @@ class RunView:
         times = np.concatenate([self.train["time"], self.evaluations["time"]])
         times = np.concatenate([times, [row["time"] for row in self.events]])
         return float(times.max() - times.min()) if len(times) else 0.0
-
-    def columns_of(self, metric: str) -> Mapping[str, np.ndarray]:
-        return self.train if metric in self.train else self.evaluations
 
 
 @dataclass(frozen=True)
@@ -87,7 +76,7 @@ def gather(
     folders = dict.fromkeys(folder for path in runs for folder in run_folders(path))
     views = [view for folder in folders if (view := read_run(folder, problems))]
     measured = gather_results(results, problems, names())
-    return Contents(views, measured, problems, checked.gather(verdicts, problems))
+    return Contents(views, measured, problems, verified.gather(verdicts, problems))
 
 
 def run_folders(path: Path) -> list[Path]:
@@ -106,13 +95,13 @@ def read_run(folder: Path, problems: list[str]) -> RunView | None:
     rows = _log(folder / "metrics.jsonl", problems)
     return RunView(
         folder,
-        facts,
-        _settings(folder / "config.toml", problems),
         metrics.columns(rows, "train"),
         metrics.columns(rows, "eval"),
         [row for row in rows if row["kind"] == "event"],
-        _pictures(folder / "plots", problems),
-        _samples(folder / "samples", problems),
+        facts=facts,
+        settings=_settings(folder / "config.toml", problems),
+        pictures=_pictures(folder / "plots", problems),
+        samples=_samples(folder / "samples", problems),
     )
 
 

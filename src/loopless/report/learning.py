@@ -1,23 +1,23 @@
-"""The part of the page on runs: how each learned, what it drew and wrote, and what it was told.
+"""The part of the page on runs: how each learned, what it drew and wrote, and its settings.
 
-Curves are drawn from the log by `curves`; pictures are taken along as they are. Imports `runs`.
-Tests: `tests/report/test_report_page.py`.
+Curves are drawn from the log as the run itself draws them; pictures are taken along as they are.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from loopless.report import curves
+from loopless.report.charts import curves
 from loopless.report.gathering import RunView
-from loopless.report.markup import Markup, tag
-from loopless.report.words import label, prose, setting, several, title, words
+from loopless.report.markup import Markup, prose, setting, several, tag
 from loopless.runs.glossary import METRICS
-from loopless.runs.pictures import series
+from loopless.runs.pictures import look, plots
 from loopless.runs.progress.quantities import clock_time, count, number
 
 # What a run is judged by, the first that it has: the metric, and what it is called.
@@ -29,10 +29,13 @@ RESULTS = {
     "return_mean": "return",
 }
 RIGHT = ("steps", "time")  # columns of numbers
-MAIN = ("return", "similarity", "validation_characters", "validation")  # pictures shown large
-MERGED = {"evaluation": "return"}  # one picture of training and evaluation
-LOGARITHMIC = {"loss", "td_error", "value_loss", "gradient_norm", "learning_rate"}
-SCHEDULES = {"exploration", "learning_rate", "clip"}
+LARGE = ("return", "similarity", "validation_characters", "validation")  # the first is shown large
+MOST_TOGETHER = 6  # runs in one picture
+# The metrics of each picture; that of the return shows training and evaluation.
+METRIC_PICTURES: dict[str, list[str]] = {}
+for _name, _row in METRICS.items():
+    if _row.picture and _row.picture != "evaluation" and _row.style in ("line", "stack"):
+        METRIC_PICTURES.setdefault(_row.picture, []).append(_name)
 ENDS = {
     "end": "done",
     "interrupt": "interrupted; resume continues it",
@@ -70,25 +73,36 @@ def overview(runs: Sequence[RunView]) -> Markup:
 
 
 def together(runs: Sequence[RunView]) -> Iterator[Markup]:
-    """Runs that are judged by the same metric, in one picture each metric."""
+    """Yield one picture for each metric by which several runs are judged."""
     judged: dict[str, list[RunView]] = {}
     for run in runs:
         if metric := judged_by(run):
             judged.setdefault(metric, []).append(run)
     for metric, alike in judged.items():
-        shown = [(run, curve_of(run, metric)) for run in alike[: curves.COLOURS]]
-        named = [curves.Named(run.name, bare(curve)) for run, curve in shown if curve]
-        if len(named) > 1:
-            left = len(alike) - curves.COLOURS
-            more = f" (the first {curves.COLOURS}; {left} more below)" if left > 0 else ""
+        if len(alike) > 1:
+            shown, left = alike[:MOST_TOGETHER], len(alike) - MOST_TOGETHER
+            more = f" (the first {MOST_TOGETHER}; {left} more below)" if left > 0 else ""
             title = f"{RESULTS[metric].capitalize()} of all runs{more}"
-            unit = METRICS[metric].unit
-            yield curves.chart(title, unit if unit != RESULTS[metric] else "", named)
+            unit = METRICS[metric].unit if METRICS[metric].unit != RESULTS[metric] else ""
+            ends = ", ".join(f"{run.name} {number(_last_value(run, metric) or 0)}" for run in shown)
+            draw = partial(_draw_together, shown, metric)
+            if chart := curves(title, unit, f"{title}: {ends}.", draw, large=True):
+                yield chart
 
 
-def bare(curve: series.Curve) -> series.Curve:
-    """A curve without its band: several bands upon each other say nothing."""
-    return curve._replace(low=None, high=None, band="")
+def _draw_together(runs: Sequence[RunView], metric: str) -> Figure:
+    """Draw a curve for each run, without bands: several upon each other say nothing."""
+    figure, axes = look.new_axes("")
+    curves = [
+        (run.name, curve._replace(low=None, high=None, raw=None))
+        for run in runs
+        if (curve := plots.curve_of(run, metric))
+    ]
+    for colour, (name, curve) in zip(look.COLOURS, curves, strict=False):
+        look.draw(axes, curve, colour, look.literal(name, 40))
+    look.fit_steps(axes, min(c.steps[0] for _, c in curves), max(c.steps[-1] for _, c in curves))
+    look.legend_above(axes)
+    return figure
 
 
 def _overview(run: RunView) -> list[str]:
@@ -117,22 +131,18 @@ def result(run: RunView) -> tuple[str, str] | None:
     metric = judged_by(run)
     if metric is None:
         return None
-    values = run.columns_of(metric)[metric]
-    rows = values.reshape(len(values), -1)
-    last = rows[np.isfinite(rows).any(axis=1)][-1]
-    return RESULTS[metric], number(float(np.nanmean(last)))
+    return RESULTS[metric], number(_last_value(run, metric) or 0.0)
 
 
 def judged_by(run: RunView) -> str | None:
     """The first of those metrics that the run has logged."""
-    logged = (metric for metric in RESULTS if metric in run.columns_of(metric))
-    return next((m for m in logged if np.isfinite(run.columns_of(m)[m]).any()), None)
+    return next((metric for metric in RESULTS if _last_value(run, metric) is not None), None)
 
 
 def shown(run: RunView, at: int) -> Markup:
     """One run."""
     drawn = dict(charts(run))
-    first = next((name for name in (*MAIN, *drawn) if name in drawn), None)
+    first = next((name for name in (*LARGE, *drawn) if name in drawn), None)
     rest = [picture for name, picture in drawn.items() if name != first]
     nothing = tag("p", "Nothing is logged yet: the run has just begun, or died early.", class_="no")
     return tag(
@@ -165,37 +175,42 @@ def _line(run: RunView) -> list[str]:
 
 
 def charts(run: RunView) -> Iterator[tuple[str, Markup]]:
-    """Every picture that the table of metrics describes, of what was logged."""
-    metrics: dict[str, list[str]] = {}
-    for metric, row in METRICS.items():
-        logged = metric in run.columns_of(metric) and row.each == "seed"
-        if row.picture and row.style == "line" and logged:
-            metrics.setdefault(MERGED.get(row.picture, row.picture), []).append(metric)
-    for name, members in metrics.items():
-        drawn = [
-            curves.Named(label(metric), curve)
-            for metric in members
-            if (curve := curve_of(run, metric))
-        ]
-        if drawn:
-            unit = METRICS[members[0]].unit
-            yield name, curves.chart(title(name), unit, drawn, logarithmic=name in LOGARITHMIC)
+    """Yield every picture that the table of metrics describes, of what was logged."""
+    names = [name for name in plots.PICTURES if name in METRIC_PICTURES]
+    large = next((name for name in (*LARGE, *names) if _last_values(run, name)), "")
+    for name in names:
+        chart = curves(
+            plots.title_of(name),
+            "" if name == "time" else _unit(name),
+            f"{plots.title_of(name)} of {run.name}: {_last_values(run, name)}.",
+            partial(plots.PICTURES[name].draw, run),
+            large=name == large,
+        )
+        if chart:
+            yield name, chart
 
 
-def curve_of(run: RunView, metric: str) -> series.Curve | None:
-    """A metric with the band that the table gives it."""
-    columns = run.columns_of(metric)
-    mine = METRICS[metric].picture
-    parts = {row.style: name for name, row in METRICS.items() if row.picture == mine}
-    low, high = (columns.get(parts.get(style, "")) for style in ("low", "high"))
-    return series.curve(
-        columns["step"],
-        columns[metric],
-        low,
-        high,
-        band="min to max" if low is not None else "",
-        smoothed=mine not in SCHEDULES,
-    )
+def _last_values(run: RunView, picture: str) -> str:
+    """Return where the lines of a picture end, in words."""
+    found = {
+        metric: last
+        for metric in METRIC_PICTURES[picture]
+        if (last := _last_value(run, metric)) is not None
+    }
+    return ", ".join(f"{metric.replace('_', ' ')} {number(last)}" for metric, last in found.items())
+
+
+def _last_value(run: RunView, metric: str) -> float | None:
+    """Return the last value of a metric, the mean over seeds; None if there is none."""
+    values = run.columns_of(metric).get(metric)
+    if values is None or not np.isfinite(values).any():
+        return None
+    rows = values.reshape(len(values), -1)
+    return float(np.nanmean(rows[np.isfinite(rows).any(axis=1)][-1]))
+
+
+def _unit(picture: str) -> str:
+    return METRICS[METRIC_PICTURES[picture][0]].unit
 
 
 def _pictures(run: RunView) -> Markup | None:
@@ -206,11 +221,11 @@ def _pictures(run: RunView) -> Markup | None:
     drawn = [
         tag(
             "figure",
-            tag("figcaption", tag("b", title(name))),
+            tag("figcaption", tag("b", plots.title_of(name))),
             tag(
                 "img",
                 src=f"data:{kind};base64,{base64.b64encode(data).decode()}",
-                alt=f"{title(name)} of {run.name}",
+                alt=f"{plots.title_of(name)} of {run.name}",
             ),
             class_="paper",
         )
@@ -227,14 +242,14 @@ def _samples(samples: Mapping[str, str]) -> Markup | None:
     if not samples:
         return None
     drawn = [
-        tag("figure", tag("figcaption", tag("b", words(name))), tag("pre", text), class_="sample")
-        for name, text in samples.items()
+        tag("figure", tag("figcaption", tag("b", name)), tag("pre", text), class_="sample")
+        for name, text in ((name.replace("_", " "), text) for name, text in samples.items())
     ]
     return tag("div", tag("h4", "What it writes"), *drawn)
 
 
 def _time(run: RunView) -> Markup | None:
-    """Where the time went, over the whole run, as one bar of shares."""
+    """Return the share of each part of the loop, over the whole run."""
     shares = {
         name.removeprefix("time_"): float(np.nanmean(values))
         for name, values in run.train.items()
@@ -244,20 +259,8 @@ def _time(run: RunView) -> Markup | None:
     total = sum(shares.values())
     if not total:
         return None
-    pieces, legend, at = [], [], 0.0
-    for colour, (name, share) in enumerate(shares.items()):
-        width = 100 * share / total
-        shade = f"c{colour % curves.COLOURS}"
-        pieces.append(tag("rect", x=f"{at:.2f}%", width=f"{width:.2f}%", height=14, class_=shade))
-        legend.append(tag("span", tag("i", class_=shade), f"{name} {share / total:.0%}"))
-        at += width
-    said = "Where the time went: " + ", ".join(f"{n} {s / total:.0%}" for n, s in shares.items())
-    return tag(
-        "figure",
-        tag("figcaption", tag("b", "Where the time went"), tag("span", *legend, class_="legend")),
-        tag("svg", *pieces, width="100%", height=14, role="img", aria_label=said),
-        class_="shares",
-    )
+    parts = ", ".join(f"{name} {share / total:.0%}" for name, share in shares.items())
+    return tag("p", tag("b", "Where the time went: "), parts, class_="shares")
 
 
 def _more(summary: str, body: Markup) -> Markup:

@@ -1,12 +1,11 @@
-"""HTML from Python: what a run or a file says is text, and cannot become markup.
-
-Imports the standard library. Tests: `tests/report/test_report_charts.py`.
-"""
+"""HTML from Python, in which text from a run or a file cannot become markup; and how to word it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from html import escape
+from typing import Any
 
 
 class Markup(str):
@@ -15,25 +14,56 @@ class Markup(str):
     __slots__ = ()
 
 
-EMPTY = frozenset({"img", "br", "meta", "line", "rect", "path", "polygon", "polyline", "circle"})
+EMPTY = frozenset({"img", "br", "meta"})
 
 
 def tag(kind: str, /, *children: object, **attributes: object) -> Markup:
-    """An element. `class_` is class, `data_label` is data-label; None and False leave one out."""
-    written = "".join(
+    """Return an element. `class_` is written class, `data_label` data-label; None is left out."""
+    listed = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None and value is not False
     )
     if kind in EMPTY and not children:
-        return Markup(f"<{kind}{written}/>")
-    return Markup(f"<{kind}{written}>{join(children)}</{kind}>")
+        return Markup(f"<{kind}{listed}/>")
+    return Markup(f"<{kind}{listed}>{join(children)}</{kind}>")
 
 
 def join(children: Iterable[object], between: str = "") -> Markup:
-    """Pieces side by side: markup as it is, all else as text, None as nothing."""
+    """Join pieces: markup as it is, all else as text, None as nothing."""
     return Markup(between.join(_text(child) for child in children if child is not None))
 
 
 def _text(child: object) -> str:
     return str(child) if isinstance(child, Markup) else escape(str(child), quote=False)
+
+
+def day(date: Any) -> str:
+    """Format a date as 16 November 2026; text that is no ISO date stays as it is."""
+    try:
+        parsed = datetime.fromisoformat(str(date))
+    except ValueError:
+        return str(date)
+    return f"{parsed.day} {parsed:%B %Y}"
+
+
+def setting(value: Any) -> str:
+    """Format a value of a config as one writes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return f"[{', '.join(map(setting, value))}]"
+    return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+
+
+def prose(text: str) -> Markup:
+    """Return text whose `commands` in backticks are set as code."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # a backtick that is not closed
+        return join([text])
+    return join(tag("code", piece) if at % 2 else piece for at, piece in enumerate(pieces))
+
+
+def several(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 run, 4 runs."""
+    return f"{number:,} {noun if number == 1 else noun + 's'}"

@@ -1,7 +1,4 @@
-"""The part of the page on benchmarks: one table of all cases, then each suite with its bars.
-
-Imports `bench`. Tests: `tests/report/test_report_page.py`.
-"""
+"""The part of the page on benchmarks: each suite with a table of its cases, then bars."""
 
 from __future__ import annotations
 
@@ -11,9 +8,8 @@ from loopless.bench import table
 from loopless.bench.machine import is_busy
 from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.table import Line, measured, quantity, times, value_text
-from loopless.report import bars
-from loopless.report.markup import Markup, tag
-from loopless.report.words import day, prose, several
+from loopless.report.charts import Scale, bars
+from loopless.report.markup import Markup, day, prose, several, tag
 
 HEADS = ("case", "loopless", "the loop", "×", "fastest peer", "×", "floor")
 VERDICTS = {True: "met", False: "missed", None: "not judged"}
@@ -123,10 +119,10 @@ def _section(title: str, rows: Sequence[Measurement], is_first: bool) -> Markup:
     speeds = [row.value for row in rows if table.is_speed(row) and row.value]
     if not speeds or len({row.unit for row in rows}) > 1:
         return _more(title, "", [_numbers(rows)])
-    scale = bars.Scale(speeds)
+    scale = Scale(speeds)
     cases = dict.fromkeys(row.case for row in rows)
     charts = [
-        tag("div", tag("h5", case), bars.chart(at, scale, f"{title}: {case}"))
+        tag("div", tag("h5", case), bars(at, scale, f"{title}: {case}"))
         for case in cases
         if (at := [row for row in rows if row.case == case])
     ]

@@ -18,10 +18,10 @@ WORLDS = {"rooms": ROOMS, "goal": GOAL, "doors and portals": DOORS}
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 
 
-def episodes(world, found, limit, steps):
+def episodes(world, paths, limit, steps):
     """The episodes of each row, cut by plain rules: at goals and at the limit."""
-    for env in range(len(found.obs)):
-        obs, taken = found.obs[env, : found.lengths[env]].tolist(), 0
+    for env in range(len(paths.obs)):
+        obs, taken = paths.obs[env, : paths.lengths[env]].tolist(), 0
         while obs:
             end = 1
             while end < len(obs):
@@ -37,14 +37,14 @@ def episodes(world, found, limit, steps):
 @pytest.mark.parametrize("limit", [1, 5, 30])
 @pytest.mark.parametrize("terminals", ["double", "single"])
 def test_every_move_is_legal_and_every_end_is_marked(world, limit, terminals):
-    found = collect(world, envs=4, steps=23, max_episode_length=limit, terminals=terminals)
+    paths = collect(world, envs=4, steps=23, max_episode_length=limit, terminals=terminals)
     rows = [([], []) for _ in range(4)]
-    for env, states in episodes(world, found, limit, 23):
+    for env, states in episodes(world, paths, limit, 23):
         actions, marks = rows[env]
         at = len(marks)
         assert world.starts[states[0]] > 0
         for here, there in pairwise(states):
-            action = found.actions[env, at + len(actions[at:])]
+            action = paths.actions[env, at + len(actions[at:])]
             actions.append(action)
             chance = world.chances[here, action][world.targets[here, action] == there].sum()
             assert chance > 0
@@ -52,11 +52,11 @@ def test_every_move_is_legal_and_every_end_is_marked(world, limit, terminals):
         ended = world.goals[states[-1]] or len(states) - 1 == limit
         marks += [False] * (len(states) - 2) + [ended and terminals == "double", ended]
     for env, (actions, marks) in enumerate(rows):
-        length = found.lengths[env]
-        assert found.actions[env, :length].tolist() == actions
-        assert found.terminals[env, :length].tolist() == marks
-        assert not found.terminals[env, length:].any()
-        assert (found.actions[env, length:] == -1).all()
+        length = paths.lengths[env]
+        assert paths.actions[env, :length].tolist() == actions
+        assert paths.terminals[env, :length].tolist() == marks
+        assert not paths.terminals[env, length:].any()
+        assert (paths.actions[env, length:] == -1).all()
 
 
 @every_world
@@ -64,9 +64,9 @@ def test_moves_follow_the_transition_matrix(world):
     """χ² of all transitions out of each state, under a policy of its own."""
     policy = np.random.default_rng(1).dirichlet(np.ones(4), world.states)
     policy[0] = [0, 0.5, 0.5, 0]
-    found = collect(world, envs=100, steps=2000, max_episode_length=50, policy=policy)
-    acted = found.actions >= 0
-    here, there = found.obs[acted], found.obs[:, 1:][acted[:, :-1]]
+    paths = collect(world, envs=100, steps=2000, max_episode_length=50, policy=policy)
+    acted = paths.actions >= 0
+    here, there = paths.obs[acted], paths.obs[:, 1:][acted[:, :-1]]
     counts = np.zeros((world.states, world.states))
     np.add.at(counts, (here, there), 1)
     expected = world.transition_matrix(policy) * counts.sum(1, keepdims=True)
@@ -75,12 +75,12 @@ def test_moves_follow_the_transition_matrix(world):
     chi2 = ((counts - expected)[used] ** 2 / expected[used]).sum()
     freedom = used.sum() - (expected.sum(1) > 0).sum()
     assert chi2 < freedom + 5 * np.sqrt(2 * freedom)
-    assert set(found.actions[found.obs == 0].tolist()) <= {-1, 1, 2}
+    assert set(paths.actions[paths.obs == 0].tolist()) <= {-1, 1, 2}
 
 
 def test_starts_are_uniform_over_what_is_allowed():
-    found = collect(GOAL, envs=20_000, steps=1)
-    counts = np.bincount(found.obs[:, 0], minlength=GOAL.states)
+    paths = collect(GOAL, envs=20_000, steps=1)
+    counts = np.bincount(paths.obs[:, 0], minlength=GOAL.states)
     assert counts[GOAL.goals].sum() == 0
     expected = 20_000 * GOAL.starts[~GOAL.goals]
     chi2 = ((counts[~GOAL.goals] - expected) ** 2 / expected).sum()
@@ -99,19 +99,19 @@ def test_rows_depend_on_the_seed_and_on_nothing_else():
 @every_world
 @pytest.mark.parametrize("terminals", ["double", "single"])
 def test_the_buffer_reads_them_and_pairs_stay_within_episodes(world, terminals):
-    found = collect(world, envs=8, steps=40, max_episode_length=7, terminals=terminals)
-    rows = found.obs, found.terminals, found.lengths
+    paths = collect(world, envs=8, steps=40, max_episode_length=7, terminals=terminals)
+    rows = paths.obs, paths.terminals, paths.lengths
     buffer = EpisodicReplayBuffer.from_padded(*rows, convention=terminals)
     batch = buffer.sample(4096, discount=0.9)
-    last = np.concatenate(list(ends_of(world, found, 7, 40)))
+    last = np.concatenate(list(ends_of(world, paths, 7, 40)))
     first = batch["indices"]
     assert (first + batch["gap"] <= last[first]).all()
 
 
-def ends_of(world, found, limit, steps):
+def ends_of(world, paths, limit, steps):
     """For each observation, laid end to end, where its episode ends."""
     at = 0
-    for _, states in episodes(world, found, limit, steps):
+    for _, states in episodes(world, paths, limit, steps):
         yield np.full(len(states), at + len(states) - 1)
         at += len(states)
 
@@ -119,8 +119,8 @@ def ends_of(world, found, limit, steps):
 def test_pairs_from_the_buffer_have_the_exact_law():
     """Total variation of each row of the kernel, against the exact one of episodes this long."""
     world = make_grid("DR,.,.\n.,X,.\n.,.,.")
-    found = collect(world, envs=4000, steps=20, max_episode_length=20)
-    buffer = EpisodicReplayBuffer.from_padded(found.obs, found.terminals, found.lengths)
+    paths = collect(world, envs=4000, steps=20, max_episode_length=20)
+    buffer = EpisodicReplayBuffer.from_padded(paths.obs, paths.terminals, paths.lengths)
     batch = buffer.sample(400_000, discount=0.8)
     counts = np.zeros((world.states, world.states))
     np.add.at(counts, (batch["obs"], batch["next_obs"]), 1)
@@ -132,12 +132,12 @@ def test_pairs_from_the_buffer_have_the_exact_law():
 
 
 def test_visits_are_shares_of_observations():
-    found = collect(GOAL, envs=50, steps=30, max_episode_length=10)
+    paths = collect(GOAL, envs=50, steps=30, max_episode_length=10)
     expected = np.zeros(GOAL.states)
-    for row, length in zip(found.obs, found.lengths, strict=True):
+    for row, length in zip(paths.obs, paths.lengths, strict=True):
         for state in row[:length]:
             expected[state] += 1
-    np.testing.assert_allclose(visits(found, GOAL.states), expected / expected.sum())
+    np.testing.assert_allclose(visits(paths, GOAL.states), expected / expected.sum())
 
 
 def test_all_wrong_numbers_are_named_at_once():

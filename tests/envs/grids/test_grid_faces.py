@@ -113,10 +113,10 @@ def test_it_runs_inside_a_scan_with_autoreset():
     def step(running, draw):
         return world.step(running, np.zeros(3, np.int32), draw)
 
-    _, found = jax.jit(lambda r: jax.lax.scan(step, r, draws))(running)
-    assert found.next_obs.shape == (50, 3, 11)
-    assert (found.episode_length <= 5).all()
-    assert found.truncated.any()
+    _, steps = jax.jit(lambda r: jax.lax.scan(step, r, draws))(running)
+    assert steps.next_obs.shape == (50, 3, 11)
+    assert (steps.episode_length <= 5).all()
+    assert steps.truncated.any()
 
 
 def test_tasks_are_hashable_by_their_fields():

@@ -115,16 +115,16 @@ def test_truncated_eigenvalues_of_the_symmetric_rooms_as_published():
     world = make_grid("\n".join([*rows, "XXX.XXXXX.XXX", *rows[:0:-1], rows[0]]))
     steps = np.linalg.eigvalsh(world.transition_matrix())[::-1]
     assert world.states == 104
-    found = truncated_eigenvalues(steps, 0.9, 50)[1:5]
-    np.testing.assert_allclose(found, [0.0439, 0.0439, 0.0882, 0.416], atol=6e-4)
+    eigenvalues = truncated_eigenvalues(steps, 0.9, 50)[1:5]
+    np.testing.assert_allclose(eigenvalues, [0.0439, 0.0439, 0.0882, 0.416], atol=6e-4)
     true = 0.9 * kernel_eigenvalues(steps, 0.9)[1:5]  # the paper's: of the SR
     np.testing.assert_allclose(true, [0.0540, 0.0540, 0.1068, 0.450], atol=6e-4)
 
 
 def test_long_episodes_come_to_the_endless_kernel():
     steps = np.linspace(-1, 1, 9)
-    found = truncated_eigenvalues(steps, 0.9, 20_000)
-    np.testing.assert_allclose(found, kernel_eigenvalues(steps, 0.9), atol=1e-3)
+    eigenvalues = truncated_eigenvalues(steps, 0.9, 20_000)
+    np.testing.assert_allclose(eigenvalues, kernel_eigenvalues(steps, 0.9), atol=1e-3)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.2, 0.9])
@@ -137,12 +137,12 @@ def test_eigenvalues_convert_both_ways(gamma):
 
 def test_equal_eigenvalues_share_a_space():
     world = make_grid("GridRoom-1")
-    found = eigenpairs(geometric_pairs(world.transition_matrix(), 0.9))
-    assert found.spaces[:8].tolist() == [0, 1, 1, 2, 3, 3, 4, 4]
-    assert len(found.first(5).values) == 6
-    assert len(found.first(6).values) == 6
+    pairs = eigenpairs(geometric_pairs(world.transition_matrix(), 0.9))
+    assert pairs.spaces[:8].tolist() == [0, 1, 1, 2, 3, 3, 4, 4]
+    assert len(pairs.first(5).values) == 6
+    assert len(pairs.first(6).values) == 6
     with pytest.raises(EnvError, match="1 to 225 exist; received 226"):
-        found.first(226)
+        pairs.first(226)
 
 
 @pytest.mark.parametrize("world", [ROOMS, DOORS], ids=["rooms", "doors"])
@@ -156,12 +156,12 @@ def test_hitting_times_solve_their_equation(world):
 
 
 def test_all_eigenpairs_give_the_exact_hitting_times_and_few_come_near():
-    found = eigenpairs(geometric_pairs(WALK, 0.9))
-    steps, exact = step_eigenvalues(found.values, 0.9), hitting_times(WALK)
+    pairs = eigenpairs(geometric_pairs(WALK, 0.9))
+    steps, exact = step_eigenvalues(pairs.values, 0.9), hitting_times(WALK)
     np.testing.assert_allclose(
-        hitting_times_of_eigenpairs(found.vectors, steps), exact, rtol=1e-9, atol=1e-7
+        hitting_times_of_eigenpairs(pairs.vectors, steps), exact, rtol=1e-9, atol=1e-7
     )
-    few = hitting_times_of_eigenpairs(found.vectors[:, :11], steps[:11])
+    few = hitting_times_of_eigenpairs(pairs.vectors[:, :11], steps[:11])
     assert np.corrcoef(few.ravel(), exact.ravel())[0, 1] > 0.85
 
 

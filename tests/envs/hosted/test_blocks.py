@@ -24,7 +24,7 @@ def filled(seed, steps=5, envs=3, fillers=True):
 
 def plain_episodes(blocks, envs):
     """Every episode, by adding one row after the other."""
-    totals, lengths, found = [0.0] * envs, [0] * envs, []
+    totals, lengths, episodes = [0.0] * envs, [0] * envs, []
     for block in blocks:
         ended = []
         for t in range(block.steps):
@@ -35,8 +35,8 @@ def plain_episodes(blocks, envs):
                     if block.terminated[t, i] or block.truncated[t, i]:
                         ended.append((t, i, totals[i], lengths[i]))
                         totals[i], lengths[i] = 0.0, 0
-        found.append(ended)
-    return found, totals, lengths
+        episodes.append(ended)
+    return episodes, totals, lengths
 
 
 @given(seed=st.integers(0, 10_000))

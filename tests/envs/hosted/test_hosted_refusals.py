@@ -83,14 +83,14 @@ def test_unsupported_spaces_are_refused_with_what_is_supported():
 
 
 @pytest.mark.parametrize(
-    "given", [np.zeros(2), np.zeros(1, int), np.int64(0), np.zeros((2, 2), int)[:, :1]]
+    "actions", [np.zeros(2), np.zeros(1, int), np.int64(0), np.zeros((2, 2), int)[:, :1]]
 )
-def test_actions_of_another_kind_or_shape_are_refused(given):
+def test_actions_of_another_kind_or_shape_are_refused(actions):
     with (
         HostedEnvs("CartPole-v1", 2) as world,
         pytest.raises((EnvError, ValueError), match=r"the policy gave|could not broadcast"),
     ):
-        world.collect(lambda obs: given, 1)
+        world.collect(lambda obs: actions, 1)
 
 
 def test_the_number_of_actions_is_asked_of_discrete_ones_only():

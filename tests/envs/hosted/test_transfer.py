@@ -17,7 +17,7 @@ NAMES = ("obs", "all_obs", "next_obs", "action", "reward", "terminated", "trunca
 def test_what_is_unpacked_is_what_was_collected(env):
     random = np.random.default_rng(0)
     with HostedEnvs(env, 3, seed=1) as envs:
-        there = Transfer(envs, 40, OWN)
+        transfer = Transfer(envs, 40, OWN)
         space = envs.action_space
 
         def policy(obs):
@@ -25,19 +25,19 @@ def test_what_is_unpacked_is_what_was_collected(env):
                 return random.uniform(-1, 1, (3, *space.shape)).astype(np.float32)
             return random.integers(0, space.n, 3)
 
-        block = envs.collect(policy, 40, out=there.block)
-        there.own["number"][...] = 7
-        there.own["key"][...] = 1, 2**32 - 1
-        there.own["flags"][...] = True, False, True
-        found = jax.jit(there.unpack)(there.words)
+        block = envs.collect(policy, 40, out=transfer.block)
+        transfer.own["number"][...] = 7
+        transfer.own["key"][...] = 1, 2**32 - 1
+        transfer.own["flags"][...] = True, False, True
+        unpacked = jax.jit(transfer.unpack)(transfer.words)
         names = NAMES if envs.mask is None else (*NAMES, "all_masks")
         assert ("all_masks" in names) == (env == "loopless/Masked-v0")
         for name in names:
-            np.testing.assert_array_equal(found[name], getattr(block, name), err_msg=name)
-            assert found[name].dtype == getattr(block, name).dtype
-        assert found["number"] == 7
-        np.testing.assert_array_equal(found["key"], [1, 2**32 - 1])
-        np.testing.assert_array_equal(found["flags"], [True, False, True])
+            np.testing.assert_array_equal(unpacked[name], getattr(block, name), err_msg=name)
+            assert unpacked[name].dtype == getattr(block, name).dtype
+        assert unpacked["number"] == 7
+        np.testing.assert_array_equal(unpacked["key"], [1, 2**32 - 1])
+        np.testing.assert_array_equal(unpacked["flags"], [True, False, True])
         assert env == "Pendulum-v1" or (block.terminated | block.truncated).any()
 
 

@@ -1,6 +1,8 @@
 """Every picture draws what the log says, at any length of run, with nothing on top of another."""
 
 import json
+import os
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +15,7 @@ from support import made_up_runs
 
 from loopless.runs.glossary import METRICS
 from loopless.runs.pictures import comparison, look, plots, series
-from loopless.runs.pictures.plots import PICTURES, Run
+from loopless.runs.pictures.plots import PICTURES, Run, curve_of
 from loopless.runs.pictures.series import bootstrap_band, iqm
 
 RUNS = {
@@ -30,11 +32,29 @@ RUNS = {
 OF_EIGENVECTORS = {"eigenvectors", "eigenvectors_forming", "eigenvalues", "similarities", "visits"}
 
 
-@pytest.fixture(params=RUNS, scope="module")
-def figures(request, tmp_path_factory) -> dict[str, Figure | None]:
-    folder = tmp_path_factory.mktemp("runs") / "dqn-CartPole-v1-0"
-    run = Run.read(made_up_runs.write(folder, made_up_runs.rows(**RUNS[request.param])))
-    return {name: drawn(run, name) for name in PICTURES}
+# One picture of each drawing function and of each of its switches is drawn of every kind of run,
+# every other picture of the usual run.
+EACH_FUNCTION = ("return", "time", "evaluation", "loss", "q_mean", "exploration", "speed")
+CASES = [("usual", name) for name in PICTURES]
+CASES += [(run, name) for run in RUNS if run != "usual" for name in EACH_FUNCTION]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Each kind of run, read once."""
+
+    @cache
+    def read(kind: str) -> Run:
+        folder = tmp_path_factory.mktemp("runs") / "dqn-CartPole-v1-0"
+        return Run.read(made_up_runs.write(folder, made_up_runs.rows(**RUNS[kind])))
+
+    return read
+
+
+@pytest.fixture(scope="module")
+def figures(runs):
+    """Each picture of each kind of run, drawn once."""
+    return cache(lambda kind, name: drawn(runs(kind), name))
 
 
 def drawn(run: Run, name: str) -> Figure | None:
@@ -65,9 +85,9 @@ def boxes(figure: Figure) -> dict[str, object]:
     return {f"{at} {text.get_text()}": text.get_window_extent() for at, text in enumerate(shown)}
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_no_text_is_cut_or_covered(figures, name):
-    figure = figures[name]
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_no_text_is_cut_or_covered(figures, kind, name):
+    figure = figures(kind, name)
     if figure is None:
         assert name == "evaluation" or name in OF_EIGENVECTORS
         return
@@ -82,9 +102,9 @@ def test_no_text_is_cut_or_covered(figures, name):
     assert not [(a, b) for a, b in pairs if found[a].overlaps(found[b])]
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_the_legend_is_never_on_the_data(figures, name):
-    figure = figures[name]
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_the_legend_is_never_on_the_data(figures, kind, name):
+    figure = figures(kind, name)
     legend = figure and figure.axes[0].get_legend()
     if legend:
         assert legend.get_window_extent().y0 >= figure.axes[0].bbox.y1 - 2
@@ -92,9 +112,9 @@ def test_the_legend_is_never_on_the_data(figures, name):
         assert figure.axes[0].bbox.width > 0.85 * figure.bbox.width
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_every_picture_names_its_run_and_its_unit(figures, name):
-    figure = figures[name]
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_every_picture_names_its_run_and_its_unit(figures, kind, name):
+    figure = figures(kind, name)
     if figure:
         said = " ".join(boxes(figure))
         assert "dqn-CartPole-v1-0" in said
@@ -103,25 +123,24 @@ def test_every_picture_names_its_run_and_its_unit(figures, name):
         assert label in units or (name, label) == ("time", "share of the time")
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_run_without_a_line_in_its_log_draws_nothing(tmp_path, name):
-    for text in ("", '{"step": 0, "time": 0.0, "kind": "event", "event": "start"}\n', "torn"):
+@pytest.mark.parametrize(
+    "text", ["", '{"step": 0, "time": 0.0, "kind": "event", "event": "start"}\n', "torn", None]
+)
+def test_a_run_without_a_line_in_its_log_draws_nothing(tmp_path, text):
+    if text is not None:
         (tmp_path / "metrics.jsonl").write_text(text)
-        assert plots.draw(Run.read(tmp_path), name) is None
-    (tmp_path / "metrics.jsonl").unlink()
-    assert plots.draw(Run.read(tmp_path), name) is None
+    run = Run.read(tmp_path)
+    assert [name for name in PICTURES if plots.draw(run, name) is not None] == []
     assert not (tmp_path / "plots").exists()
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_metrics_that_are_no_numbers_draw_nothing_and_do_not_crash(tmp_path, name):
+def test_metrics_that_are_no_numbers_draw_nothing_and_do_not_crash(tmp_path):
     found = [
         {key: None if key in METRICS else value for key, value in row.items()}
         for row in made_up_runs.rows(count=5)
     ]
     run = Run.read(made_up_runs.write(tmp_path, found))
-    assert name == "time" or plots.draw(run, name) is None
-    drawn(run, name)
+    assert [name for name in PICTURES if drawn(run, name) is not None and name != "time"] == []
 
 
 def test_all_pictures_of_the_table_can_be_drawn():
@@ -141,12 +160,13 @@ def test_a_picture_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypat
     path = plots.draw(run, "return")
     before = path.read_bytes()
 
-    def full(self, data):
-        with open(self, "wb") as file:
-            file.write(data[:100])
+    write = os.write
+
+    def full(file, data):
+        write(file, data[:100])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    monkeypatch.setattr("os.write", full)
     with pytest.raises(OSError, match="No space"):
         plots.draw(run, "return")
     assert path.read_bytes() == before
@@ -218,7 +238,7 @@ def test_training_and_evaluation_are_drawn_as_logged(tmp_path):
 def test_a_spread_does_not_reach_beyond_what_was_seen(tmp_path):
     row = {"step": 1, "time": 0.0, "kind": "eval", "eval_return": 490.0, "eval_return_std": 30.0}
     row |= {"eval_return_min": 400.0, "eval_return_max": 500.0}
-    curve = Run.read(made_up_runs.write(tmp_path, [row])).curve("eval_return")
+    curve = curve_of(Run.read(made_up_runs.write(tmp_path, [row])), "eval_return")
     assert (curve.low, curve.high) == (460.0, 500.0)
 
 
@@ -337,7 +357,7 @@ def test_a_seed_without_a_number_is_left_out():
 
 def test_schedules_keep_their_corners(tmp_path):
     found = made_up_runs.rows(count=400)
-    curve = Run.read(made_up_runs.write(tmp_path, found)).curve("epsilon")
+    curve = curve_of(Run.read(made_up_runs.write(tmp_path, found)), "epsilon")
     logged = [row["epsilon"] for row in found if row["kind"] == "train"]
     np.testing.assert_array_equal(curve.line, logged)
 

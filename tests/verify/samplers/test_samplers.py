@@ -48,12 +48,12 @@ def pairs_of_the_reference(ends, batch_size, gamma, rng):
 
     edges = np.flatnonzero(ends) + 1
     rows = np.split(np.asarray(ends), edges[:-1])
-    found = search_sample(
+    samples = search_sample(
         rows, "single", gamma, batch_size, random.Random(int(rng.integers(2**31)))
     )
     begins = np.concatenate([[0], edges])
-    starts = np.array([begins[row] + start for row, start, _ in found])
-    return starts, np.array([gap for _, _, gap in found])
+    starts = np.array([begins[row] + start for row, start, _ in samples])
+    return starts, np.array([gap for _, _, gap in samples])
 
 
 def pairs_by_remainders(lengths, batch_size, discount, rng):

@@ -31,7 +31,7 @@ PURPLE, ORANGE, SKY, GREY = "#CC79A7", "#E69F00", "#56B4E9", "#999999"
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)
 INK, FAINT = "#222222", "#777777"
 FEW = 30  # points that are drawn as points, too
-LETTERS_A_ROW = 104  # of a legend
+LETTERS_AN_INCH = 13  # of a legend
 EVENTS = {"resume": "#555555", "restart": GREEN, "nan": "#CC0000"}
 
 STYLE: dict[Any, Any] = {
@@ -68,9 +68,9 @@ STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def styled() -> Iterator[None]:
-    """Matplotlib's settings for our pictures, and for nothing else."""
-    with matplotlib.rc_context(STYLE):
+def styled(settings: Mapping[Any, Any] | None = None) -> Iterator[None]:
+    """Apply our settings of matplotlib, and further `settings`, to what is drawn inside."""
+    with matplotlib.rc_context({**STYLE, **(settings or {})}):
         yield
 
 
@@ -98,6 +98,13 @@ def new_axes(title: str, subtitle: str = "", **size: Any) -> tuple[Figure, Axes]
     axes.yaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(ShortFormatter())
     return figure, axes
+
+
+def remove_title(figure: Figure) -> None:
+    """Take title and subtitle off a figure that stands under a heading of its own."""
+    figure.suptitle("")
+    for text in list(figure.axes[0].texts):
+        text.remove()
 
 
 def literal(text: str, most: int = 60) -> str:
@@ -163,7 +170,8 @@ def legend_above(axes: Axes, least: int = 2) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if len(handles) < least:
         return
-    rows = math.ceil(sum(len(label) + 8 for label in labels) / LETTERS_A_ROW)
+    width = LETTERS_AN_INCH * axes.figure.bbox.width / axes.figure.dpi
+    rows = math.ceil(sum(len(label) + 8 for label in labels) / width)
     axes.legend(
         handles,
         labels,

@@ -103,20 +103,21 @@ class Run:
         """The rows that hold a metric."""
         return self.train if metric in self.train else self.evaluations
 
-    def curve(self, metric: str) -> series.Curve | None:
-        """A metric with the band that the table gives it; None if there is nothing to draw."""
-        columns = self.columns_of(metric)
-        if metric not in columns:
-            return None
-        low, high, band = _band(columns, metric)
-        return series.curve(
-            columns["step"],
-            columns[metric],
-            low,
-            high,
-            band=band,
-            smoothed=METRICS[metric].picture not in SCHEDULES,
-        )
+
+def curve_of(run: Run, metric: str) -> series.Curve | None:
+    """Return a metric's curve with the band that the table gives it; None if nothing is logged."""
+    columns = run.columns_of(metric)
+    if metric not in columns:
+        return None
+    low, high, band = _band(columns, metric)
+    return series.curve(
+        columns["step"],
+        columns[metric],
+        low,
+        high,
+        band=band,
+        smoothed=METRICS[metric].picture not in SCHEDULES,
+    )
 
 
 Draw = Callable[[Run], Figure | bytes | None]
@@ -161,10 +162,10 @@ def draw(run: Run, name: str) -> Path | None:
 def lines(run: Run, name: str) -> Figure | None:
     """The picture that the table describes: a line for each of its metrics that was logged."""
     wanted = [key for key, row in METRICS.items() if (row.picture, row.style) == (name, "line")]
-    curves = {metric: curve for metric in wanted if (curve := run.curve(metric))}
+    curves = {metric: curve for metric in wanted if (curve := curve_of(run, metric))}
     if not curves:
         return None
-    figure, axes = look.new_axes(_title(name), run.name)
+    figure, axes = look.new_axes(title_of(name), run.name)
     colours = look.COLOURS[1:] if name == "evaluation" else look.COLOURS  # as beside training
     for (metric, curve), colour in zip(curves.items(), colours, strict=False):
         look.draw(axes, curve, colour, _label(LABELS.get(metric, _words(metric)), curve))
@@ -185,7 +186,7 @@ def returns(run: Run) -> Figure | None:
             ("training", "return_mean", look.BLUE),
             ("evaluation", "eval_return", look.VERMILLION),
         )
-        if (curve := run.curve(metric))
+        if (curve := curve_of(run, metric))
     }
     if not curves:
         return None
@@ -209,7 +210,7 @@ def time_split(run: Run) -> Figure | None:
     before = max(0.0, 2 * steps[0] - steps[1]) if len(steps) > 1 else 0.0
     steps = np.concatenate([[before], steps])
     shares = np.concatenate([shares[:, :1], shares], axis=1)
-    figure, axes = look.new_axes(_title("time"), run.name)
+    figure, axes = look.new_axes(title_of("time"), run.name)
     labels = [metric.removeprefix("time_") for metric in found]
     colours = [LAYERS[metric] for metric in found]
     axes.stackplot(steps, shares, labels=labels, colors=colours, linewidth=0.4, edgecolor="white")
@@ -280,7 +281,8 @@ def _mean_over_seeds(values: np.ndarray) -> np.ndarray:
     return values if values.ndim == 1 else np.nanmean(values, axis=1)
 
 
-def _title(name: str) -> str:
+def title_of(name: str) -> str:
+    """Return the title of a picture."""
     return TITLES.get(name, _words(name).capitalize())
 
 

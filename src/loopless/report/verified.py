@@ -1,7 +1,4 @@
-"""The part of the page on functions that `loopless verify` judged: verdict, reason, smallest case.
-
-Imports `verify.verdicts` for what a judgement is. Tests: `tests/report/test_report_checked.py`.
-"""
+"""The part of the page on functions that `loopless verify` judged: verdict and smallest case."""
 
 from __future__ import annotations
 
@@ -11,59 +8,44 @@ from pathlib import Path
 
 from loopless.bench.table import times
 from loopless.files import atomic
-from loopless.report.markup import Markup, tag
-from loopless.report.words import prose, several
+from loopless.report.markup import Markup, prose, several, tag
 from loopless.runs.progress.quantities import duration
 from loopless.verify.verdicts import Failing, Finding, Report, Timing
 
+LARGEST = 1 << 24  # bytes of a report
 COLOURS = {"agrees": "up", "differs": "down", "fragile": "down"}
 
 
 def gather(paths: Iterable[Path], problems: list[str]) -> list[Report]:
-    """The judgements that can be read; what is wrong with the rest is added to `problems`."""
-    found = []
+    """Return the reports that can be read; what is wrong with the rest is added to `problems`."""
+    reports = []
     for path in paths:
         try:
-            found.append(_report(atomic.read_small(path, 1 << 24)))
+            reports.append(Report.from_json(json.loads(atomic.read_small(path, LARGEST))))
         except OSError as problem:
             problems.append(f"report: cannot read {path}: {problem.strerror}.")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
             what = f"{type(problem).__name__}: {problem}"
             problems.append(f"report: {path} holds no result of `loopless verify` ({what}).")
-    return found
-
-
-def _report(text: bytes) -> Report:
-    data = json.loads(text)
-    failing, timing = data["failing"], data["timing"]
-    return Report(
-        function=str(data["function"]),
-        claim=str(data["claim"]),
-        called=dict(data["called"]),
-        how=str(data["how"]),
-        findings=[Finding(**finding) for finding in data["findings"]],
-        diagnosis=list(map(str, data["diagnosis"])),
-        notes=list(map(str, data["notes"])),
-        failing=Failing(**failing) if failing else None,
-        timing=Timing(**timing) if timing else None,
-    )
+    return reports
 
 
 def section(reports: Sequence[Report]) -> Markup | None:
-    """A function each; nothing if none was judged."""
+    """Return an article for each function, or None if none was judged."""
     if not reports:
         return None
-    return tag("section", tag("h2", "Verified", id="verified"), *map(shown, reports))
+    return tag("section", tag("h2", "Verified", id="verified"), *map(article, reports))
 
 
-def shown(report: Report) -> Markup:
+def article(report: Report) -> Markup:
+    """Return what was found out about one function."""
     verdict = "equal" if report.equal else "differs"
     colour = "up" if report.equal else "down"
-    said = f"as {report.claim}: {report.how}, {several(report.cases, 'case')}"
+    summary = f"as {report.claim}: {report.how}, {several(report.cases, 'case')}"
     return tag(
         "article",
         tag("h3", report.function, " ", tag("b", verdict, class_=colour)),
-        tag("p", said, class_="faint"),
+        tag("p", summary, class_="faint"),
         *(tag("p", prose(line), class_="diagnosis") for line in report.diagnosis),
         *(tag("p", prose(note), class_="faint") for note in report.notes),
         _failing(report.failing) if report.failing else None,
@@ -73,7 +55,7 @@ def shown(report: Report) -> Markup:
 
 
 def _failing(failing: Failing) -> Markup:
-    """The smallest case, a row for each step, those that differ marked."""
+    """Return the smallest case as a table; the rows that differ are marked."""
     numbers = ", ".join(f"{name} {value}" for name, value in failing.numbers.items())
     head = tag("tr", *(tag("th", name, class_="n") for name in failing.columns))
     rows = [
@@ -104,8 +86,8 @@ def _properties(findings: Sequence[Finding]) -> Markup:
 
 
 def _timing(timing: Timing) -> Markup:
-    said = (
+    sentence = (
         f"Ours is {times(timing.theirs / timing.ours)} its speed at {timing.case}: "
         f"{duration(timing.ours)} instead of {duration(timing.theirs)}."
     )
-    return tag("p", said)
+    return tag("p", sentence)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loopless.report import checked
+from loopless.report import verified
 from loopless.report.gathering import gather
 from loopless.report.page import page
 from loopless.verify.verdicts import Failing, Finding, Report, Timing
@@ -32,7 +32,7 @@ def file(tmp_path):
 
 
 def test_a_judgement_comes_back_equal(file):
-    assert checked.gather([file], []) == [judged()]
+    assert verified.gather([file], []) == [judged()]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_page_says_what_was_found(file, said):
 
 
 def test_what_agrees_is_equal():
-    assert ">equal<" in checked.shown(judged("agrees"))
+    assert ">equal<" in verified.article(judged("agrees"))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b'{"findings": 3}', b"\xff"])
@@ -53,5 +53,5 @@ def test_what_is_no_judgement_is_named(tmp_path, content):
     path = tmp_path / "bad.json"
     path.write_bytes(content)
     problems = []
-    assert checked.gather([path], problems) == []
+    assert verified.gather([path], problems) == []
     assert "bad.json" in problems[0]
