@@ -109,7 +109,7 @@ def measure_operations(cases: Iterable[Losses], contest: Contest) -> None:
 
 
 def measure_training(case: Any, contest: Contest) -> None:
-    """Whole updates, as `loopless train` makes them and as eager PyTorch does."""
+    """Race whole updates, as `loopless train` makes them and as eager PyTorch does."""
     from suites.avatarl import training
 
     mine, eager = training.JAX_CONTENDERS, training.TORCH_CONTENDERS
@@ -233,7 +233,7 @@ TO_BEAT = {
 
 
 def judge(case: Losses, rows: Rows) -> list[Measurement]:
-    """Times of forward and backward."""
+    """Return times of forward and backward."""
     rows = list(rows)
     for library in ("JAX", "PyTorch"):
         where = (library, case.vocabulary)
@@ -254,7 +254,7 @@ def _entropy_targets(case: Losses, library: str, rows: Rows) -> list:
 
 
 def judge_memory(rows: Rows) -> list[Measurement]:
-    """Parts of one array of the logits' size, beyond logits and gradient."""
+    """Return parts of one array of the logits' size, beyond logits and gradient."""
     rows = list(rows)
     for library in ("JAX", "PyTorch"):
         name = our_name(library, "fixed")
@@ -264,7 +264,7 @@ def judge_memory(rows: Rows) -> list[Measurement]:
 
 
 def judge_training(tokens: Mapping[str, int], rows: Rows) -> list[Measurement]:
-    """Tokens a second end to end; `tokens` of a call, by contender."""
+    """Judge tokens a second end to end; `tokens` has those of a call, by contender."""
     from suites.avatarl import training
 
     rows = [as_rate(row, tokens[row.contender], "tokens/s") for row in rows]
@@ -298,7 +298,7 @@ def measure_memory(case: Losses, contest: Contest) -> None:
 
 
 def in_jax(case: Losses) -> float:
-    """The temporaries of the compiled program; it is not run."""
+    """Return the temporaries of the compiled program; it is not run."""
     import jax
     import jax.numpy as jnp
 
@@ -315,7 +315,7 @@ def in_jax(case: Losses) -> float:
 
 
 def in_torch(case: Losses, what: str) -> float:
-    """The peak of a child process, less what it held before and less the gradient."""
+    """Return the peak of a child process, less what it held before and less the gradient."""
     words = [what, str(case.vocabulary), str(case.top_k), str(case.count)]
     return json.loads(run_child("suites.avatarl.suite", *words)[1].splitlines()[-1])
 
