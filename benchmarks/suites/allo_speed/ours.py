@@ -93,18 +93,14 @@ def on_two_cores(stack: ExitStack) -> Contender:
 def count_operations(case: Learning, **changes: Any) -> float:
     """Return the millions of floating-point operations of one update, sampling apart.
 
-    XLA sees nothing of what a program calls, so here all products and Adam's steps are its own.
+    XLA sees nothing of what a program calls, so here all products are its own.
     """
     from loopless.arrays.xla_cpu import product as jax_product
-    from loopless.train.engine import optimizer
 
     run = started(case, **changes)
     learner = run.algorithm.init(jax.random.key(0), jnp.float32(0.5))
     drawn = Batch(*map(jnp.asarray, case.stream[0]))
     step = jax.jit(run.algorithm.update)
-    with (
-        patch.object(jax_product, "LEAST", math.inf),
-        patch.object(optimizer, "NATIVE_SIZE", math.inf),
-    ):
+    with patch.object(jax_product, "LEAST", math.inf):
         lowered = step.lower(learner, run.table, drawn, jnp.int32(0))
     return million_operations(lowered)

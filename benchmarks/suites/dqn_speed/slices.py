@@ -328,14 +328,9 @@ def number_row(section: str, case: str, name: str, library: str, unit: str) -> M
     return Measurement(section, case, name, library, role, unit=unit)
 
 
-NATIVE, PLAIN_XLA = "loopless, compiled", "plain XLA and optax"
-NATIVE_PARTS = {  # what LOOPLESS_NATIVE is set to
-    NATIVE: "1",
-    "without our product": "adam,avatarl",
-    "without our Adam": "product,avatarl",
-    PLAIN_XLA: "0",
-}
-NATIVE_TITLE = "Our product and our Adam against plain XLA and optax: steps a second on one core"
+NATIVE, PLAIN_XLA = "loopless, compiled", "plain XLA"
+NATIVE_PARTS = {NATIVE: "1", PLAIN_XLA: "0"}  # what LOOPLESS_NATIVE is set to
+NATIVE_TITLE = "Our product against plain XLA: steps a second on one core"
 
 
 def measure_native(
