@@ -1,8 +1,9 @@
-"""What mkdocs calls while it builds the site: it fills in what comes from code and results.
+"""Fill in the parts of the site that come from the code and the results, while mkdocs builds it.
 
-A line `::: NAME [ARGUMENT]` in a page stands for what `FILLED` makes of it, and `::: loopless.x`
-for the API entry of that name; tables between `<!-- bench:… -->` marks are those of the JSON.
-Imports `site_pages`, beside this file. Tests: `tests/test_docs_site.py`.
+In a page, a line `::: NAME [ARGUMENT]` is replaced by the text that the function `FILLERS[NAME]`
+returns, and a line `::: loopless.x` by the API entry of that name. Tables between the marks
+`<!-- bench:… -->` and `<!-- end -->` are made from the committed JSON. The functions that write
+these texts are in `site_pages`.
 """
 
 import re
@@ -17,7 +18,7 @@ from site_pages.maths import Maths
 from pages import update
 
 DIRECTIVE = re.compile(r"^::: (\S+)(?: (\S+))?$", re.MULTILINE)
-FILLED = {
+FILLERS = {
     "metrics": tables.metrics,
     "results": tables.results,
     "claims": tables.claims,
@@ -34,13 +35,14 @@ def on_config(config):
 
 
 def on_page_markdown(markdown: str, **_) -> str:
-    return update(DIRECTIVE.sub(_filled, markdown), tables.RESULTS)
+    return update(DIRECTIVE.sub(_fill, markdown), tables.RESULTS)
 
 
-def _filled(match: re.Match) -> str:
+def _fill(match: re.Match) -> str:
     name, argument = match.groups()
     if name.startswith("loopless."):
         return api.entry(name)
-    if name not in FILLED:
-        raise ValueError(f"docs: nothing is called {name!r}. There is: {', '.join(FILLED)}.")
-    return FILLED[name](argument) if argument else FILLED[name]()
+    if name not in FILLERS:
+        known = ", ".join(FILLERS)
+        raise ValueError(f"docs: unknown directive {name!r}. Use loopless.NAME or one of: {known}.")
+    return FILLERS[name](argument) if argument else FILLERS[name]()

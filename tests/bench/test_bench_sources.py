@@ -36,7 +36,7 @@ def test_what_this_process_imported_is_known_by_its_content():
 
 
 def test_an_unchanged_result_is_up_to_date(measured, capsys):
-    assert not sources.age(measured).is_stale
+    assert sources.age(measured).changed == ()
     assert command.list_stale(["returns"]) == 0
     assert "measured 2026-01-02, commit 012345678; up to date" in capsys.readouterr().out
 
@@ -54,7 +54,7 @@ def test_the_harness_itself_does_not_count(folder):
     (folder / "loopless" / "bench" / "x.py").write_text("1")
     result = Result("returns", {}, MACHINE, sources=sources.digests(["loopless/bench/x.py"]))
     (folder / "loopless" / "bench" / "x.py").write_text("2")
-    assert not sources.age(result).is_stale
+    assert sources.age(result).changed == ()
 
 
 def test_a_result_without_digests_is_stale_and_says_why(folder, measured, capsys):

@@ -3,19 +3,12 @@
 import os
 import shutil
 
-import jax
 import pytest
 from dqn_cases import quick_programs
-from jax.experimental.compilation_cache import compilation_cache
 from run_results import TINY, command, flags
 
 from loopless.runs import session
 from loopless.runs.pictures.renderer import Renderer
-
-SETTINGS = {
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-}
 
 
 class NoRenderer:
@@ -35,20 +28,6 @@ class NoRenderer:
 
     def __exit__(self, *_):
         self.closed = True
-
-
-@pytest.fixture(scope="module")
-def remembered_programs(tmp_path_factory):
-    """A program that was compiled once in this module is not compiled again."""
-    before = {name: getattr(jax.config, name) for name in (*SETTINGS, "jax_compilation_cache_dir")}
-    folder = tmp_path_factory.mktemp("programs")
-    for name, value in (SETTINGS | {"jax_compilation_cache_dir": str(folder)}).items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield folder
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="module")

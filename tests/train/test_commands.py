@@ -19,7 +19,7 @@ from loopless.runs.checkpoint import Checkpoints
 from loopless.train import commands as training
 from loopless.train.dqn.config import DQN
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered_programs", "commands")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("commands")]
 
 
 def test_a_trained_run_has_everything(run):

@@ -26,15 +26,9 @@ QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory):
+def start():
     """Starts `loopless` in a process of its own."""
-    programs, children = tmp_path_factory.mktemp("programs"), []
-    variables = {
-        "XLA_FLAGS": QUICK,
-        "JAX_COMPILATION_CACHE_DIR": str(programs),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
+    children = []
 
     def loopless(*words):
         child = subprocess.Popen(
@@ -42,7 +36,7 @@ def start(tmp_path_factory):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | variables,
+            env=os.environ | {"XLA_FLAGS": QUICK},
             start_new_session=True,  # a group of its own, as a terminal gives it
         )
         children.append(child)

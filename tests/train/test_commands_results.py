@@ -19,7 +19,7 @@ from loopless.train import dqn
 from loopless.train.dqn.algorithm import build
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "use_exported_policy.py"
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered_programs", "commands")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("commands")]
 
 
 @pytest.mark.parametrize("checkpoint", ["best", "latest", "step_000000000240"])

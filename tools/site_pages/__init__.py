@@ -1,1 +1,1 @@
-"""What the documentation shows of the code and its results. Not part of the library."""
+"""Texts of the documentation that are made from the code and its results."""

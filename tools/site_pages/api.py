@@ -1,8 +1,8 @@
-"""An entry of the API pages, from the docstrings: `::: loopless.gae` in Markdown.
+"""Write the entries of the API pages from docstrings: `::: loopless.gae` becomes Markdown.
 
-A function is its signature and its docstring; a class has its methods and properties under it.
-Docstrings are Markdown as they are: their indented formulae are blocks of code. Imports what is
-asked for. Tests: `tests/test_docs_api.py`.
+The entry of a function is its signature and its docstring; the entry of a class also has its
+methods and properties. Docstrings are used as Markdown without changes: their indented formulas
+become blocks of code. `site_hooks.py` calls `entry`.
 """
 
 import inspect
@@ -14,51 +14,53 @@ WIDTH = 88
 
 
 def find(path: str) -> Any:
-    """The object of a dotted name; AttributeError or ImportError if there is none."""
+    """Return the object of a dotted name; AttributeError or ImportError if there is none."""
     module, _, name = path.rpartition(".")
     return getattr(import_module(module), name)
 
 
 def entry(path: str) -> str:
-    """Markdown of a public name, from its heading on."""
+    """Return the entry of a public name as Markdown, with its heading."""
     thing, name = find(path), path.rpartition(".")[2]
     parts = [f"### {name} {{ #{path} }}", f"`{path}`{{ .home }}"]
     if isinstance(thing, UnionType):
         return "\n\n".join(
             [*parts, f"One of {', '.join(f'`{x.__name__}`' for x in get_args(thing))}."]
         )
-    if not _is_exception(thing):  # theirs take a message, and Python knows no more of them
+    if not _is_exception(thing):  # an exception takes a message and has no signature of its own
         parts.append(signature(name, thing))
     parts.append(documented(path, thing))
     if inspect.isclass(thing):
-        parts += [member(path, *one) for one in members(thing)]
+        parts += [member(path, name, value) for name, value in members(thing)]
     return "\n\n".join(parts)
 
 
 def members(cls: type) -> list[tuple[str, Any]]:
-    """Public methods and properties with words of ours, in their order, bases after the class."""
-    found: dict[str, Any] = {}
+    """Return the documented public methods and properties: of the class, then of its bases."""
+    documentable: dict[str, Any] = {}
     for base in cls.__mro__:
         if base.__module__.startswith("loopless"):
             public = {name: x for name, x in vars(base).items() if not name.startswith("_")}
-            found = {name: x for name, x in public.items() if _documentable(x)} | found
-    own = [name for name in vars(cls) if name in found]
-    return [(name, found[name]) for name in dict.fromkeys([*own, *found])]
+            new = {name: x for name, x in public.items() if _documentable(x)}
+            documentable = new | documentable
+    of_class = [name for name in vars(cls) if name in documentable]
+    names = dict.fromkeys([*of_class, *documentable])
+    return [(name, documentable[name]) for name in names]
 
 
 def member(path: str, name: str, thing: Any) -> str:
-    """A method or a property, one level below its class."""
+    """Return the entry of a method or a property, one level below its class."""
     where = f"{path}.{name}"
     if isinstance(thing, property):
-        shown = f"```python\n{name}\n```"
+        code = f"```python\n{name}\n```"
     else:
         bound = thing.__func__ if isinstance(thing, classmethod | staticmethod) else thing
-        shown = signature(name, bound, skip=0 if isinstance(thing, staticmethod) else 1)
-    return "\n\n".join([f"#### {name} {{ #{where} }}", shown, documented(where, thing)])
+        code = signature(name, bound, skip=0 if isinstance(thing, staticmethod) else 1)
+    return "\n\n".join([f"#### {name} {{ #{where} }}", code, documented(where, thing)])
 
 
 def signature(name: str, thing: Any, skip: int = 0) -> str:
-    """`name(a, b, *, c=1)` as a block of code, its arguments on lines of their own if need be."""
+    """Return `name(a, b, *, c=1)` as a block of code, broken into lines if it is too long."""
     parameters = list(inspect.signature(thing).parameters.values())[skip:]
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
     text = str(inspect.Signature(bare))
@@ -68,7 +70,7 @@ def signature(name: str, thing: Any, skip: int = 0) -> str:
 
 
 def documented(path: str, thing: Any) -> str:
-    """The docstring; ValueError if there is none."""
+    """Return the docstring; ValueError if there is none."""
     text = inspect.getdoc(thing)
     if not text:
         raise ValueError(f"docs: {path} has no docstring.")
@@ -85,7 +87,7 @@ def _documentable(x: Any) -> bool:
 
 
 def _lines(arguments: list[str]) -> list[str]:
-    """As many arguments on a line as fit."""
+    """Put as many arguments on each line as fit."""
     lines = ["   "]
     for argument in arguments:
         if len(lines[-1]) + len(argument) + 2 > WIDTH:
@@ -95,7 +97,7 @@ def _lines(arguments: list[str]) -> list[str]:
 
 
 def _split(inner: str) -> list[str]:
-    """Arguments at the commas that stand in no bracket."""
+    """Split arguments at the commas that are not inside brackets."""
     parts, depth = [""], 0
     for character in inner:
         depth += (character in "([{") - (character in ")]}")

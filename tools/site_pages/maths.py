@@ -1,7 +1,7 @@
-"""`$…$` and `$$…$$` in Markdown become MathML while the site is built: no script, no network.
+"""Turn the formulas `$…$` and `$$…$$` of a page into MathML while the site is built.
 
-Browsers draw MathML by themselves, and GitHub reads the same dollars. Imports Markdown and
-latex2mathml. Tests: `tests/test_docs_site.py`.
+Browsers draw MathML by themselves, so the site needs neither a script nor a network for it. GitHub
+understands the same dollar signs when it shows the Markdown files.
 """
 
 import re
@@ -17,11 +17,11 @@ INLINE = r"(?<![\\$\w])\$(?=[^\s$])([^$\n]*?[^\s$\\])\$(?![\w$])"
 
 
 def mathml(latex: str, display: str = "inline") -> str:
-    """The formula as a <math> element; ValueError for what the converter passes through unread."""
+    """Return the formula as a <math> element; ValueError if a command in it is unknown."""
     text = convert(latex.replace("{aligned}", "{align*}"), display=display)
     if unread := re.findall(r"<m[io]>(\\\w+|&)</m[io]>", text):
         raise ValueError(f"docs: cannot read {unread[0]} in ${latex}$.")
-    # Browsers know no columnalign: in MathML Core alignment is a matter of style.
+    # Browsers ignore columnalign, because MathML Core leaves alignment to CSS.
     return re.sub(r'columnalign="(\w+)"', r'style="text-align:\1"', text)
 
 
@@ -39,10 +39,10 @@ class _Inline(InlineProcessor):
 
 
 class Maths(Extension):
-    """For Markdown's list of extensions."""
+    """The extension of Markdown that handles both kinds of formulas."""
 
     def extendMarkdown(self, md: Markdown) -> None:
-        # Blocks of code have been put away by then (25), HTML has not (20).
+        # This runs after blocks of code are stashed (25) and before HTML is (20).
         md.preprocessors.register(_Display(md), "display_maths", 22)
-        # After `code` in backticks (190), before escapes (180) and emphasis.
+        # This runs after `code` in backticks (190) and before escapes (180) and emphasis.
         md.inlinePatterns.register(_Inline(INLINE, md), "inline_maths", 185)

@@ -1,8 +1,8 @@
-"""Tables of the site that are made from the code and the committed results.
+"""Write the tables of the site that are made from the code and the committed results.
 
-`metrics` from the glossary of runs, `commands` and `flags` from the command line itself, `mutants`
-from `verify`, `claims` from benchmarks/results, `results` from the page beside them. Imports
-`loopless`. Tests: `tests/test_docs_site.py`.
+The metrics come from the glossary of runs, the commands and flags from the command line itself, the
+mutants from `verify`, the claims from benchmarks/results, and the results from
+benchmarks/RESULTS.md. `site_hooks.py` calls these functions.
 """
 
 import inspect
@@ -20,7 +20,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 def metrics() -> str:
-    """The glossary: every metric with its unit, its picture and what it means."""
+    """Return the glossary: every metric with its unit, its picture and what it means."""
     from loopless.runs.glossary import METRICS
 
     rows = [
@@ -32,17 +32,20 @@ def metrics() -> str:
 
 
 def results() -> str:
-    """benchmarks/RESULTS.md without its heading; links out of it lead nowhere here."""
+    """Return benchmarks/RESULTS.md without its heading and without links to other files.
+
+    Such links would lead nowhere on the site.
+    """
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
     text = text.partition("\n")[2]
     return re.sub(r"\[([^\]]+)\]\((?!http)[^)]*\)", r"\1", text)
 
 
 def claims() -> str:
-    """What the founding notes proposed and claimed, and what was measured, suite by suite."""
+    """Return what the founding notes claimed and what was measured, suite by suite."""
     files = {path.stem: load(path).measurements for path in sorted(RESULTS.glob("*.json"))}
-    shown = {suite: _claims(rows) for suite, rows in files.items()}
-    return "\n\n".join(f"### {suite}\n\n{text}" for suite, text in shown.items() if text)
+    texts = {suite: _claims(rows) for suite, rows in files.items()}
+    return "\n\n".join(f"### {suite}\n\n{text}" for suite, text in texts.items() if text)
 
 
 def _claims(rows: list[Measurement]) -> str:
@@ -59,8 +62,8 @@ def _claims(rows: list[Measurement]) -> str:
 
 
 def _claim(row: Measurement) -> str:
-    seen = "; ".join(text for text in (row.reason, row.note) if text)
-    return line([_plain(row.contender), _plain(row.claim), cell(row), _plain(seen)])
+    remarks = "; ".join(text for text in (row.reason, row.note) if text)
+    return line([_plain(row.contender), _plain(row.claim), cell(row), _plain(remarks)])
 
 
 def _plain(text: str) -> str:
@@ -68,7 +71,7 @@ def _plain(text: str) -> str:
 
 
 def commands() -> str:
-    """Every subcommand of `loopless` with its words, arguments and defaults."""
+    """Return every subcommand of `loopless` with its description, arguments and defaults."""
     return "\n\n".join(_command(name, function) for name, function in subcommands().items())
 
 
@@ -102,14 +105,14 @@ def _words(text: str) -> str:
 
 
 def environments() -> str:
-    """The ids of the compiled environments."""
+    """Return the ids of the compiled environments."""
     from loopless.envs import compiled_ids
 
     return ", ".join(f"`{name}`" for name in compiled_ids()) + "."
 
 
 def mutants() -> str:
-    """The known mistakes by what they break, each with its sentence."""
+    """Return a table of the known mistakes: the function, and the sentence about the mistake."""
     from loopless.verify.mutants import MUTANTS
 
     rows = [line([f"`{m.estimator}`", _words(m.sentence)]) for m in MUTANTS]
@@ -125,7 +128,7 @@ def _default(value: Any) -> str:
 
 
 def flags(trainer: str) -> str:
-    """Every flag of a trainer with its default and the config's own words."""
+    """Return every flag of a trainer with its description in the config and its default."""
     from loopless.train.registry import config_class
 
     return _table("flag", of_class(config_class(trainer)))

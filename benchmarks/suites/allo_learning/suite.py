@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from loopless.bench.result import Measurement, Result, Target, save
+from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import at_least, at_most
 from pages import NOT_RUN, Lines, command, markdown_table
 from suites.allo_learning.tasks import MAZES, QUICK, Task, tasks
-from suites.dqn_learning.runs import Outcome, RunFailed, Runs
+from suites.dqn_learning.runs import Outcome, RunFailed, Runs, make_runs, row_of_jobs, with_spread
 
 EVALUATION = "suites.allo_learning.suite"
 
@@ -44,24 +44,16 @@ def run(options: Options, result: Result, say: Say) -> None:
 
 
 def train(runs: Runs, wanted: Sequence[Task], options: Options, result: Result, say: Say) -> None:
-    """Make the runs of the tasks; after each the rows are made anew, and written."""
-    jobs = dict.fromkeys(task.job for task in wanted)
-    outcomes: dict = {}
-    say(f"{result.suite}: {len(jobs)} run(s), {options.threads} at once")
-    for job, outcome in runs.outcomes(jobs):
-        outcomes[job] = outcome
-        say(f"{len(outcomes)}/{len(jobs)} {told(job.name, outcome)}")
-        rows = [row_of(task, outcomes) for task in wanted]
-        result.measurements = [row for row in rows if row is not None]
-        if options.json:
-            save(result, options.json)
-
-
-def told(name: str, outcome: Outcome | RunFailed) -> str:
-    if isinstance(outcome, RunFailed):
-        return str(outcome)
-    final = ", ".join(f"{score:.4f}" for score in outcome.final)
-    return f"{name}: {final} at the end, {outcome.wall_s:.0f} s. {outcome.command}"
+    """Make the runs of the tasks."""
+    make_runs(
+        runs,
+        [task.job for task in wanted],
+        lambda outcomes: [row_of(task, outcomes) for task in wanted],
+        lambda outcome: ", ".join(f"{score:.4f}" for score in outcome.final) + " at the end",
+        options,
+        result,
+        say,
+    )
 
 
 def page(result: Result) -> list[Lines]:
@@ -82,19 +74,13 @@ UNIT = "similarity"
 
 
 def row_of(task: Task, outcomes: Mapping[Any, Outcome | RunFailed]) -> Measurement | None:
-    """A task's row, if its run has ended."""
-    outcome = outcomes.get(task.job)
-    if outcome is None:
-        return None
+    """Return a task's row, if its run has ended."""
     section = f"result {task.number}"
     row = Measurement(section, task.label, task.agent, "loopless", "ours", unit=UNIT)
-    row = replace(row, note=task.job.command)
-    if isinstance(outcome, RunFailed):
-        return replace(row, status="failed", reason=str(outcome))
-    final = outcome.final
-    low, high = final[0], final[0]
-    if len(final) > 1:
-        low, _, high = statistics.quantiles(final, n=4, method="inclusive")
+    row, made = row_of_jobs(row, [task.job], outcomes)
+    if row is None or not made:
+        return row
+    outcome, final = made[0], made[0].final
     details = {
         "settings": outcome.settings,
         "commit": outcome.commit,
@@ -105,14 +91,12 @@ def row_of(task: Task, outcomes: Mapping[Any, Outcome | RunFailed]) -> Measureme
         "curves": outcome.curve_returns,
         **outcome.details,
     }
-    return replace(
-        row, value=statistics.fmean(final), lower_quartile=low, upper_quartile=high,
-        samples=len(final), details=details, targets=tuple(targets(task, outcome)),
-    )  # fmt: skip
+    row = replace(row, details=details, targets=tuple(targets(task, outcome)))
+    return with_spread(row, final)
 
 
 def targets(task: Task, outcome: Outcome) -> Iterator[Target]:
-    """What is asked of a run that ended. Similarities are given in per cent, to be readable."""
+    """Yield what is asked of a run that ended; similarities are in per cent, to be readable."""
     final = [100 * score for score in outcome.final]
     if task.each is not None:
         yield at_least(100 * task.each, min(final), f"{task.each:.1%} similar, each agent")
@@ -132,7 +116,7 @@ def targets(task: Task, outcome: Outcome) -> Iterator[Target]:
 
 
 def worst_error(outcome: Outcome) -> float:
-    """The largest relative error of an eigenvalue after the first."""
+    """Return the largest relative error of an eigenvalue after the first."""
     truth = outcome.details["true_eigenvalue"]
     return max(
         abs(value - true) / true

@@ -1,8 +1,7 @@
 """What ALLO has to learn, by which preset, how well: six results, each a few runs.
 
 A preset is a file that `loopless train allo --config` takes. The paper's own layouts are not ours
-to ship: where `--grids DIR` names a folder that holds them they are run, too. Imports the names of
-folders. Tests: `tests/suites/allo_learning/test_bench_allo_learning.py`.
+to ship: where `--grids DIR` names a folder that holds them they are run, too.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Task:
 
 
 def mazes(label: str, job: Job) -> list[Task]:
-    """A maze that ALLO learns, and GGDO does not."""
+    """Return a maze that ALLO learns, and GGDO does not."""
     ggdo = replace(job, flags=(*job.flags, "--objective", "ggdo"))
     return [Task(1, label, ALLO, job, each=0.995), Task(1, label, GGDO, ggdo, most=0.45)]
 
@@ -132,7 +131,7 @@ QUICK = (
 
 
 def tasks(grids: Path | None) -> list[Task]:
-    """All tasks; those of the paper's layouts if there is a folder of them."""
+    """Return all tasks; those of the paper's layouts if there is a folder of them."""
     if grids is None:
         return [*SHIPPED]
     paper = [

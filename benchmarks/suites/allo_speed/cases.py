@@ -36,7 +36,7 @@ class Rules:
 
 
 def follow(layers: Layers, coordinates: np.ndarray, stream: Indices, rules: Rules) -> np.ndarray:
-    """The features of all states after learning from the stream."""
+    """Return the features of all states after learning from the stream."""
     parts = [part for layer in layers for part in layer]
     first, second = [[np.zeros_like(part) for part in parts] for _ in range(2)]
     d = len(parts[-1])
@@ -59,7 +59,7 @@ def follow(layers: Layers, coordinates: np.ndarray, stream: Indices, rules: Rule
 
 
 def forward(parts: list[np.ndarray], x: np.ndarray) -> list[np.ndarray]:
-    """The input, what each hidden layer gives, and the features."""
+    """Return the input, what each hidden layer gives, and the features."""
     found = [x]
     for weight, bias in zip(parts[:-2:2], parts[1:-2:2], strict=True):
         found.append(np.maximum(found[-1] @ weight + bias, 0))
@@ -67,7 +67,7 @@ def forward(parts: list[np.ndarray], x: np.ndarray) -> list[np.ndarray]:
 
 
 def backward(parts: list[np.ndarray], found: list[np.ndarray], pull: np.ndarray) -> list:
-    """The gradient of each part, given that of the features."""
+    """Return the gradient of each part, given that of the features."""
     gradients: list[np.ndarray] = []
     for at in range(len(parts) // 2 - 1, -1, -1):
         gradients = [found[at].T @ pull, pull.sum(0), *gradients]
@@ -105,10 +105,6 @@ class Learning:
         widths = f"{len(self.hidden)}×{self.hidden[0]}"
         return f"{GRID}, n={self.batch}, d={self.components}, MLP {widths}"
 
-    @property
-    def size(self) -> int:
-        return self.batch
-
     @cached_property
     def world(self) -> GridWorld:
         return make_grid(GRID)
@@ -124,7 +120,7 @@ class Learning:
         return self.world.xy("centred")
 
     def config(self, **changes: Any) -> ALLO:
-        """The same for our trainer."""
+        """Return the same for our trainer."""
         return ALLO(**self.settings() | changes)
 
     def settings(self) -> dict[str, Any]:
@@ -137,7 +133,7 @@ class Learning:
         }  # fmt: skip
 
     def words(self) -> list[str]:
-        """The same as flags of `loopless train allo`."""
+        """Return the same as flags of `loopless train allo`."""
         flags = [f"--{name.replace('_', '-')}" for name in self.settings()]
         values = [x if isinstance(x, tuple) else (x,) for x in self.settings().values()]
         pairs = zip(flags, values, strict=True)

@@ -40,12 +40,12 @@ TOGETHER_ON_TWO = f"{TOGETHER}, on two cores"
 
 
 def started(case: Learning, **changes: Any) -> ALLORun:
-    """A run of our trainer whose chunks are `CHUNK` steps, and which does not end."""
+    """Return a run of our trainer whose chunks are `CHUNK` steps, and which does not end."""
     return ALLORun(case.config(**ENDLESS | changes))
 
 
 def follow(run: ALLORun, stream: Indices) -> np.ndarray:
-    """The features of all states, learned from these indices, from the start of seed 0."""
+    """Return the features of all states, learned from these indices, from the start of seed 0."""
     algorithm, update = run.algorithm, jax.jit(run.algorithm.update)
     learner = algorithm.init(jax.random.key(0), jnp.float32(run.config.barrier[0]))
     for step, drawn in enumerate(stream):
@@ -55,7 +55,7 @@ def follow(run: ALLORun, stream: Indices) -> np.ndarray:
 
 
 def first_layers(case: Learning) -> Layers:
-    """The encoder of seed 0 before its first step."""
+    """Return the encoder of seed 0 before its first step."""
     algorithm = build(case.config(), cast(Any, None), case.coordinates)  # which draws no pairs
     return algorithm.network(jax.random.key(0)).layers()
 
@@ -81,7 +81,7 @@ def followed(case: Learning, worker: Worker) -> Follower:
 
 
 def on_two_cores(stack: ExitStack) -> Contender:
-    """All seeds in a process with two cores, which `stack` ends."""
+    """Return all seeds in a process with two cores, which `stack` ends."""
 
     def prepare(case: Learning) -> Follower:
         return followed(case, stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS})))
@@ -93,18 +93,14 @@ def on_two_cores(stack: ExitStack) -> Contender:
 def count_operations(case: Learning, **changes: Any) -> float:
     """Return the millions of floating-point operations of one update, sampling apart.
 
-    XLA sees nothing of what a program calls, so here all products and Adam's steps are its own.
+    XLA sees nothing of what a program calls, so here all products are its own.
     """
     from loopless.arrays.xla_cpu import product as jax_product
-    from loopless.train.engine import optimizer
 
     run = started(case, **changes)
     learner = run.algorithm.init(jax.random.key(0), jnp.float32(0.5))
     drawn = Batch(*map(jnp.asarray, case.stream[0]))
     step = jax.jit(run.algorithm.update)
-    with (
-        patch.object(jax_product, "LEAST", math.inf),
-        patch.object(optimizer, "NATIVE_SIZE", math.inf),
-    ):
+    with patch.object(jax_product, "LEAST", math.inf):
         lowered = step.lower(learner, run.table, drawn, jnp.int32(0))
     return million_operations(lowered)

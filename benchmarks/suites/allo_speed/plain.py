@@ -121,7 +121,7 @@ class Plain:
         return draw()
 
     def _by_search(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row, start, a search for the marks ahead, gap: for one pair after the other."""
+        """Draw one pair after the other: row, start, a search for the marks ahead, gap."""
         generator, gamma = self.generator, self.rules.discount
         steps = self.obs.shape[1]
         states, later = [], []
@@ -137,7 +137,7 @@ class Plain:
         return np.array(states), np.array(later)
 
     def _by_table(self) -> tuple[np.ndarray, np.ndarray]:
-        """All pairs at once, the marks of each row from a padded table."""
+        """Return all pairs at once, the marks of each row from a padded table."""
         generator, gamma, table = self.generator, self.rules.discount, self.table
         assert table is not None
         steps = self.obs.shape[1]
@@ -154,7 +154,7 @@ class Plain:
 
 
 def terminal_table(terminals: np.ndarray) -> np.ndarray:
-    """[rows, 100]: where each row's first marks are; −1 where there are no more."""
+    """Return [rows, 100]: where each row's first marks are; −1 where there are no more."""
     table = np.full((len(terminals), MOST_TERMINALS), -1)
     for row, marks in enumerate(terminals):
         found = np.flatnonzero(marks)[:MOST_TERMINALS]
@@ -173,7 +173,7 @@ def encode(layers: Any, x: jax.Array) -> jax.Array:
 
 
 def update(form: Form, optimizer: Any, limit: float, params: Any, moments: Any, *batches: Any):
-    """One step: loss, gradients, Adam on the encoder, plain descent on the rest."""
+    """Make one step: loss, gradients, Adam on the encoder, plain descent on the rest."""
     gradient, metrics = jax.grad(partial(loss, form), has_aux=True)(params, *batches)
     changes, moments = optimizer.update(gradient, moments)
     params = optax.apply_updates(params, changes)
@@ -184,7 +184,7 @@ def update(form: Form, optimizer: Any, limit: float, params: Any, moments: Any, 
 
 
 def loss(form: Form, params: Any, here: Any, there: Any, others: Any) -> tuple[Any, Any]:
-    """The halved objective, term by term, and what is logged of it."""
+    """Return the halved objective, term by term, and what is logged of it."""
     sg, layers = jax.lax.stop_gradient, params["encoder"]
     duals, barrier = jnp.tril(params["duals"]), params["barrier"]
     if form.one_encoder_call:
@@ -223,7 +223,7 @@ def loss(form: Form, params: Any, here: Any, there: Any, others: Any) -> tuple[A
 
 
 def gate(errors: jax.Array, threshold: Any) -> jax.Array:
-    """Components all of whose predecessors are within the threshold."""
+    """Return which components have all predecessors within the threshold."""
     below = jnp.prod((jnp.abs(errors) < threshold).astype(errors.dtype), 1)
     return jnp.concatenate([jnp.ones_like(below[:1]), jnp.cumprod(below)[:-1]])
 
@@ -251,7 +251,7 @@ class Row(NamedTuple):
 def collect_rows(
     world: GridWorld, envs: int, steps: int, limit: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Observations and marks [envs, length] of so many steps each; ends are marked twice."""
+    """Return observations and marks [envs, length]; ends are marked twice."""
     targets = jnp.asarray(world.targets[:, :, 0])
     width = 2 * steps + 1
 
@@ -304,7 +304,7 @@ DPI = 300
 def draw_figures(
     folder: Path, features: np.ndarray, duals: np.ndarray, history: list[dict[str, float]]
 ) -> None:
-    """Three figures, drawn and written while the caller waits."""
+    """Draw and write three figures while the caller waits."""
     import matplotlib
 
     matplotlib.use("Agg")

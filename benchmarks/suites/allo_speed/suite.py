@@ -102,7 +102,7 @@ def measure_operations(cases: Iterable[Learning], contest: Contest) -> None:
 
 
 def measure_seeds(case: Learning, contest: Contest) -> None:
-    """All seeds of one program, on one core and on two, against one run, which is repeated."""
+    """Race all seeds of one program, on one core and on two, against one run."""
     from suites.allo_speed import ours
 
     racing = [ours.CONTENDER, ours.IN_ONE_PROGRAM]
@@ -128,7 +128,7 @@ def measure_whole(steps: int, contest: Contest) -> None:
 
 
 def _measured(row: Measurement, runs: int, measure: Callable[[], dict[str, Any]]) -> Measurement:
-    """The row of the middle run, and what all took; what goes wrong ends up in the row."""
+    """Return the row of the middle run, and what all took; what goes wrong ends up in the row."""
     try:
         found = sorted((measure() for _ in range(runs)), key=lambda run: run["seconds"])
     except (RuntimeError, OSError, ValueError, KeyError) as problem:
@@ -147,7 +147,7 @@ def measure_proposals(case: Learning, contest: Contest) -> None:
 
 
 def seconds_of_plots(case: Learning, count: int = PLOTS) -> float:
-    """What the original's figures take, the first time left out."""
+    """Return what the original's figures take, the first time left out."""
     run, taken = original(case), []
     run.run(LOGGED)
     with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +175,7 @@ LOG_SHARE = 2.0  # per cent of the training thread's time
 
 
 def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> Rows:
-    """`steps` in a call, by contender."""
+    """Judge steps a second; `steps` has those of a call, by contender."""
     rows = [as_rate(row, steps[row.contender], RATE) for row in rows]
     if case.batch not in FASTER:
         return rows
@@ -183,7 +183,7 @@ def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> Rows:
 
 
 def judge_operations(rows: Rows) -> Rows:
-    """Ours computes no more than the three-call form; by batches it is that form."""
+    """Ask ours to compute no more than the three-call form; by batches it is that form."""
     counts = values(rows)
     share = {name: ratio(counts[name], counts.get(ORIGINAL)) for name in counts}
     rows = attach(rows, OURS, [at_most(1.0, share.get(OURS), f"as many as the {ORIGINAL}")])
@@ -192,7 +192,7 @@ def judge_operations(rows: Rows) -> Rows:
 
 
 def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> Rows:
-    """Steps a second, over all seeds, of which all rows have `seeds` but the single one."""
+    """Return steps a second, over all seeds, of which all rows have `seeds` but the single one."""
     rows = [as_rate(row, steps * (1 if row.contender == single else seeds), RATE) for row in rows]
     rates = values(rows)
     for name in rates.keys() - {single}:
@@ -202,7 +202,7 @@ def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> Rows:
 
 
 def judge_whole(rows: Rows) -> Rows:
-    """Seconds of whole runs, and what the log and the plots cost ours."""
+    """Return seconds of whole runs, and what the log and the plots cost ours."""
     targets = as_fast(rows, OURS, {ORIGINAL: WHOLE_FACTOR})
     ours = next((row for row in rows if row.contender == OURS), None)
     if ours is not None and ours.value is not None:
@@ -212,7 +212,7 @@ def judge_whole(rows: Rows) -> Rows:
 
 
 def judge_proposals(plot_s: float, every: int, rows: Rows) -> Rows:
-    """Times of one step, its share of plots included; how much each proposal gains."""
+    """Return times of one step, its share of plots included; how much each proposal gains."""
     rows = [
         _one_step(row, 0.0 if row.contender in DRAWS_NO_PLOTS else plot_s / every) for row in rows
     ]
@@ -237,7 +237,7 @@ OVERALL = "part of “2–3× overall”"
 
 
 def original(case: Learning, **switches: bool):
-    """A run of the original's form, on the case's walks."""
+    """Return a run of the original's form, on the case's walks."""
     from suites.allo_speed.plain import Form, Plain
 
     walks = case.walks

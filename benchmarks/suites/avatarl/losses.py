@@ -46,7 +46,7 @@ class Answer:
 
 
 def answer(student, critic, gold, k: int, variant: str, method: Method = METHOD) -> Answer:
-    """Of a variant of `avatarl_loss`, or of CROSS_ENTROPY."""
+    """Return the answer of a variant of `avatarl_loss`, or of CROSS_ENTROPY."""
     length = max(1, BLOCK // student.shape[-1])
     parts = [
         _block(student[rows], critic[rows], gold[rows], k, variant, method)
@@ -111,7 +111,7 @@ def _margins(p, threshold, chosen):
 
 
 def _best(x, k):
-    """Whether each token is among the k largest of its row; no two are taken to be equal."""
+    """Return whether each token is among the k largest of its row, of which no two are equal."""
     k = min(k, x.shape[-1])
     return x >= np.partition(x, -k, -1)[:, -k, None]
 
@@ -160,7 +160,7 @@ class Losses:
         return _answer(self, variant)
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Loss and gradient against dense float64."""
+        """Compare loss and gradient with dense float64."""
         found, expected = call.read(output), self.answer(call.read(output).variant)
         loss = expected.losses.mean()
         error = abs(float(found.loss) - loss) / abs(loss)
@@ -177,7 +177,7 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
 
 @lru_cache(maxsize=2)
 def _drawn(case: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows in which every answer is clear; there are few others, and spare rows for them."""
+    """Return rows in which every answer is clear; there are few others, and spare rows for them."""
     generator = np.random.default_rng(0)
     count = case.count + case.count // 8 + 8
     critic = 2 * generator.standard_normal((count, case.vocabulary), dtype=np.float32)

@@ -33,7 +33,7 @@ CAP = 33  # actions of a position at most, in the first two versions
 
 
 def looped(student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD) -> Any:
-    """Two loops over positions: one collects actions and their reality, one pads them."""
+    """Loop over positions twice: to collect actions and their reality, and to pad them."""
     import torch
 
     with torch.no_grad():
@@ -65,7 +65,7 @@ def looped(student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD
 def vectorised(
     student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD, *, full: bool
 ) -> Any:
-    """Duplicates found by a sort, products over the whole vocabulary, then gathered.
+    """Find duplicates by a sort, multiply over the whole vocabulary, then gather.
 
     Temperature in place of the entropy. With `full` the student's softmax is over the vocabulary,
     as today; without, over the actions alone, as first published.
@@ -94,7 +94,7 @@ def vectorised(
 
 
 def distinct(student: Any, critic: Any, gold: Any, k: int, cap: int) -> Any:
-    """The distinct actions of each position side by side, which of them there are, how many."""
+    """Return each position's distinct actions, which of the places are filled, how many."""
     import torch
 
     both = [student.topk(k).indices, critic.topk(k).indices, gold[:, None]]
@@ -113,7 +113,7 @@ def distinct(student: Any, critic: Any, gold: Any, k: int, cap: int) -> Any:
 
 
 def rewarded(u: Any, present: Any, n: Any, method: Method) -> Any:
-    """Rewards from the products of each action."""
+    """Return rewards from the products of each action."""
     import torch
 
     u = torch.where(present, u, 0.0)
@@ -142,12 +142,12 @@ TORCH_ENTROPY, JAX_ENTROPY = "cross-entropy, PyTorch", "cross-entropy, plain JAX
 
 
 def our_name(library: str, variant: str) -> str:
-    """The name of our row."""
+    """Return the name of our row."""
     return f"loopless, {library}" + ("" if variant == "fixed" else f', "{variant}"')
 
 
 def torch_call(case: Losses, variant: str, loss_of: Callable[[Any, Any, Any], Any]) -> Call:
-    """Forward and backward of loss_of(student, critic, gold) in eager PyTorch."""
+    """Return forward and backward of loss_of(student, critic, gold) in eager PyTorch."""
     import torch
 
     student, critic, gold = map(torch.from_numpy, case.arrays)
@@ -167,7 +167,7 @@ def torch_call(case: Losses, variant: str, loss_of: Callable[[Any, Any, Any], An
 
 
 def jax_call(case: Losses, variant: str, loss_of: Callable[[Any, Any, Any], Any]) -> Call:
-    """Value and gradient of loss_of(student, critic, gold), one program; answers waited for."""
+    """Return value and gradient of loss_of(student, critic, gold), as one program."""
     import jax
     import jax.numpy as jnp
 
@@ -214,7 +214,7 @@ def _plain_jax(case: Losses) -> Call:
 
 
 def full_in_jax(student: Any, critic: Any, gold: Any, k: int) -> Any:
-    """As an expert would write it first: fixed width, duplicates masked, differentiated by JAX."""
+    """Compute it as an expert would write it first: fixed width, duplicates masked."""
     import jax
     import jax.numpy as jnp
 
@@ -284,7 +284,7 @@ MASKED_FORM = "a fork: that, with a fixed width and duplicates masked"
 
 
 def on_actions(student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD) -> Any:
-    """Nothing over the vocabulary but the two top-k."""
+    """Compute nothing over the vocabulary but the two top-k."""
     import torch
 
     with torch.no_grad():
@@ -297,7 +297,7 @@ def on_actions(student: Any, critic: Any, gold: Any, k: int, method: Method = ME
 
 
 def masked(student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD) -> Any:
-    """2k + 1 places whatever is in them: nothing is read back, every shape is known."""
+    """Use 2k + 1 places whatever is in them: nothing is read back, every shape is known."""
     import torch
 
     with torch.no_grad():

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from loopless.bench.contest import Contender, Contest, Entry, enter
+import numpy as np
+
+from loopless.bench.contest import Call, Contender, Contest, Entry, Verdict, enter
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
@@ -62,6 +64,7 @@ TITLES = {
     "operations": "Operations that PyTorch dispatches, forward and backward",
     "training": "Training end to end: critic, model, loss, gradient, AdamW; tokens a second",
     "proposals": "Proposals of the founding note and of those after it, beside the looped original",
+    "top_k": "The k largest logits of each row, by every algorithm of ours: what each one gains",
 }
 HEADLINES = (
     Headline(
@@ -89,6 +92,7 @@ def run(options: Options, result: Result, say: Say) -> None:
         measure_training(Training(), contest.with_budget(total_s=20.0))
     if options.ablate:
         measure_proposals(SMALL[1:] if options.quick else (SMALL[1], LARGE), contest)
+        measure_top_k(SMALL[:1] if options.quick else (*SMALL, LARGE), contest)
 
 
 def measure_losses(
@@ -105,7 +109,7 @@ def measure_operations(cases: Iterable[Losses], contest: Contest) -> None:
 
 
 def measure_training(case: Any, contest: Contest) -> None:
-    """Whole updates, as `loopless train` makes them and as eager PyTorch does."""
+    """Race whole updates, as `loopless train` makes them and as eager PyTorch does."""
     from suites.avatarl import training
 
     mine, eager = training.JAX_CONTENDERS, training.TORCH_CONTENDERS
@@ -119,6 +123,71 @@ def measure_proposals(cases: Iterable[Losses], contest: Contest) -> None:
         contest.run("proposals", case, PROPOSAL_CONTENDERS)
 
 
+def measure_top_k(cases: Iterable[Losses], contest: Contest) -> None:
+    """Race the algorithms for the k largest, of which each case may use two of a library."""
+    for case in cases:
+        is_short = case.vocabulary == SMALL_V
+        contest.run("top_k", TopK(case), SHORT_TOP_K if is_short else LONG_TOP_K)
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The tokens of the k largest logits of the student, of equals the first."""
+
+    losses: Losses
+
+    @property
+    def label(self) -> str:
+        return self.losses.label
+
+    def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
+        """Against NumPy's stable sort."""
+        expected = np.argsort(-self.losses.arrays[0], -1, kind="stable")[:, : self.losses.top_k]
+        return Verdict("" if np.array_equal(call.read(output), expected) else "other tokens")
+
+
+def _compiled_top_k(kernel: str, case: TopK) -> Call:
+    """A survey on the host: the largest, and the sums of exponentials."""
+    from loopless.compiled import logits
+
+    student, k = case.losses.arrays[0], case.losses.top_k
+    count, size = student.shape
+    top, numbers = np.empty((k, count), np.int64), np.empty((3, count), np.float32)
+    fields = student.ravel(), np.arange(count) * size, size, np.float32(1), None, top, *numbers
+    survey = getattr(logits, kernel)
+    return Call(lambda: survey(*fields), lambda _: top.T)
+
+
+def _jax_top_k(function: str, case: TopK) -> Call:
+    import jax
+    import jax.numpy as jnp
+
+    from loopless.arrays.logits import top_k
+
+    student = jnp.asarray(case.losses.arrays[0])
+    program = jax.jit(partial(getattr(top_k, function), k=case.losses.top_k))
+    return Call(lambda: jax.block_until_ready(program(student)), lambda out: np.asarray(out[1]))
+
+
+def _way(name: str, library: str, prepare: Any, engine: str) -> Contender:
+    return Contender(name, library, "proposal", partial(prepare, engine))
+
+
+ROW_BY_ROW = _way("compiled, row by row", "loopless", _compiled_top_k, "_survey_long")
+SELECTED = _way("JAX, selected one by one", "jax", _jax_top_k, "select")
+SHORT_TOP_K = (
+    ROW_BY_ROW,
+    _way("compiled, rows side by side", "loopless", _compiled_top_k, "_survey_short"),
+    SELECTED,
+    _way("JAX, inserted in order", "jax", _jax_top_k, "insert_in_order"),
+)
+LONG_TOP_K = (
+    ROW_BY_ROW,
+    SELECTED,
+    _way("JAX, selected in blocks", "jax", _jax_top_k, "select_in_blocks"),
+)
+
+
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: times, memory, operations, training, and what was proposed."""
     heads = {
@@ -126,6 +195,7 @@ def page(result: Result) -> list[Lines]:
         "memory": "memory beyond logits and gradient",
         "operations": "operations dispatched",
         "training": "training, end to end",
+        "top_k": "the k largest of each row",
     }
     tables = [grid(head, rows) for name, head in heads.items() if (rows := section(result, name))]
     proposed = section(result, "proposals")
@@ -163,7 +233,7 @@ TO_BEAT = {
 
 
 def judge(case: Losses, rows: Rows) -> list[Measurement]:
-    """Times of forward and backward."""
+    """Return times of forward and backward."""
     rows = list(rows)
     for library in ("JAX", "PyTorch"):
         where = (library, case.vocabulary)
@@ -184,7 +254,7 @@ def _entropy_targets(case: Losses, library: str, rows: Rows) -> list:
 
 
 def judge_memory(rows: Rows) -> list[Measurement]:
-    """Parts of one array of the logits' size, beyond logits and gradient."""
+    """Return parts of one array of the logits' size, beyond logits and gradient."""
     rows = list(rows)
     for library in ("JAX", "PyTorch"):
         name = our_name(library, "fixed")
@@ -194,7 +264,7 @@ def judge_memory(rows: Rows) -> list[Measurement]:
 
 
 def judge_training(tokens: Mapping[str, int], rows: Rows) -> list[Measurement]:
-    """Tokens a second end to end; `tokens` of a call, by contender."""
+    """Judge tokens a second end to end; `tokens` has those of a call, by contender."""
     from suites.avatarl import training
 
     rows = [as_rate(row, tokens[row.contender], "tokens/s") for row in rows]
@@ -228,7 +298,7 @@ def measure_memory(case: Losses, contest: Contest) -> None:
 
 
 def in_jax(case: Losses) -> float:
-    """The temporaries of the compiled program; it is not run."""
+    """Return the temporaries of the compiled program; it is not run."""
     import jax
     import jax.numpy as jnp
 
@@ -245,7 +315,7 @@ def in_jax(case: Losses) -> float:
 
 
 def in_torch(case: Losses, what: str) -> float:
-    """The peak of a child process, less what it held before and less the gradient."""
+    """Return the peak of a child process, less what it held before and less the gradient."""
     words = [what, str(case.vocabulary), str(case.top_k), str(case.count)]
     return json.loads(run_child("suites.avatarl.suite", *words)[1].splitlines()[-1])
 

@@ -106,7 +106,7 @@ class Training:
 
 
 def model(config: AvataRL, seed: int) -> GPT:
-    """A model whose logits are as far apart as those of a trained one."""
+    """Return a model whose logits are as far apart as those of a trained one."""
     made = GPT(VOCABULARY, config.block, config.size, jax.random.key(seed))
     return eqx.tree_at(lambda own: own.tokens, made, 10 * made.tokens)
 
@@ -159,7 +159,7 @@ TORCH_TODAY, TORCH_ORIGINAL = f"{EAGER}{FULL}", f"{EAGER}{LOOPED}"
 
 
 def tensors(model: GPT, learns: bool) -> list[dict[str, Any]]:
-    """The arrays of a model by name: those of all, then of each block."""
+    """Return the arrays of a model by name: those of all, then of each block."""
     import torch
 
     def of(arrays: dict[str, Any]) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def tensors(model: GPT, learns: bool) -> list[dict[str, Any]]:
 
 
 def logits(parts: list[dict[str, Any]], heads: int, inputs: Any) -> Any:
-    """Logits [batch, block, V] of tokens [batch, block]."""
+    """Return logits [batch, block, V] of tokens [batch, block]."""
     from torch.nn import functional as F
 
     whole, *blocks = parts

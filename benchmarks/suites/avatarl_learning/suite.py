@@ -20,7 +20,7 @@ from loopless.bench.targets import Rows, at_most, attach, stated
 from pages import NOT_RUN, Lines, markdown_table, section
 from suites.avatarl_learning import tasks
 from suites.avatarl_learning.tasks import STUDENTS, Student, TextJob
-from suites.dqn_learning.runs import RunFailed, Runs
+from suites.dqn_learning.runs import RunFailed, Runs, row_of_jobs, with_spread
 
 TITLES = {"learning": "Validation cross-entropy after equal tokens, averaged over seeds"}
 SAMPLED = 600  # characters of a sample that are shown
@@ -33,7 +33,7 @@ def run(options: Options, result: Result, say: Say) -> None:
 
 
 def train(new_runs: Callable[[], Runs[Text]], options: Options, result: Result, say: Say) -> None:
-    """The critic, and once it is there the students, so many at once as there are threads."""
+    """Train the critic, then the students, so many at once as there are threads."""
     steps = tasks.QUICK_STEPS if options.quick else None
     critic = tasks.critic(steps)
     seeds, students = (1, tasks.STUDENTS[:1]) if options.quick else (tasks.SEEDS, tasks.STUDENTS)
@@ -117,7 +117,7 @@ AVATARL, PLAIN = STUDENTS[0].label, STUDENTS[-1].label
 def rows_of(
     case: str, critic: TextJob, students: Mapping[Student, Sequence[TextJob]], outcomes: Outcomes
 ) -> list[Measurement]:
-    """All rows that can be made of what has ended."""
+    """Return all rows that can be made of what has ended."""
     found = [_row(case, CRITIC, [critic], outcomes)]
     found += [_row(case, each.label, jobs, outcomes) for each, jobs in students.items()]
     rows = [row for row in found if row is not None]
@@ -132,7 +132,7 @@ def rows_of(
 
 
 def judge(rows: Rows) -> list[Measurement]:
-    """Everyone beats the trigram of characters; how far from plain cross-entropy is stated."""
+    """Ask everyone to beat the trigram of characters; state how far cross-entropy is."""
     value = {row.contender: row.value for row in rows}
     known, plain = value.get(CHARACTERS), value.get(PLAIN)
     mine = [row.contender for row in rows if row.role == "ours" and row.value is not None]
@@ -148,26 +148,12 @@ def judge(rows: Rows) -> list[Measurement]:
 
 
 def _row(case: str, name: str, jobs: Sequence[TextJob], outcomes: Outcomes) -> Measurement | None:
-    ended = [outcomes[job] for job in jobs if job in outcomes]
-    if not ended:
-        return None
-    row = Measurement("learning", case, name, "loopless", "ours", unit=UNIT, note=jobs[0].command)
-    failed = [one for one in ended if isinstance(one, RunFailed)]
-    if failed:
-        return replace(row, status="failed", reason="; ".join(map(str, failed)))
-    made = [one for one in ended if isinstance(one, Text)]
-    losses = [one.final["validation_per_character"] for one in made]
-    low, high = losses[0], losses[0]
-    if len(losses) > 1:
-        low, _, high = statistics.quantiles(losses, n=4, method="inclusive")
-    return replace(
-        row,
-        value=statistics.fmean(losses),
-        lower_quartile=low,
-        upper_quartile=high,
-        samples=len(losses),
-        details=_details(made),
-    )
+    row = Measurement("learning", case, name, "loopless", "ours", unit=UNIT)
+    row, made = row_of_jobs(row, jobs, outcomes)
+    if row is None or not made:
+        return row
+    losses = [outcome.final["validation_per_character"] for outcome in made]
+    return with_spread(replace(row, details=_details(made)), losses)
 
 
 def _details(made: Sequence[Text]) -> dict[str, Any]:

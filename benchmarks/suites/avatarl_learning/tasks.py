@@ -47,7 +47,7 @@ class TextJob:
         return self.trainer == "avatarl"
 
     def where(self, runs: Path) -> list[str]:
-        """Flags of where the run and its critic are."""
+        """Return the flags of where the run and its critic are."""
         critic = ["--critic", str(runs / CRITIC)] if self.needs_critic else []
         return [*critic, "--runs", str(runs), "--run", self.name]
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,7 +23,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from loopless.bench import machine, sources
-from loopless.bench.result import Result
+from loopless.bench.result import Measurement, Result, save
+from loopless.bench.suites import Options, Say
 from loopless.files import atomic
 from suites.dqn_learning.tasks import EPISODES, ROOT, RUNS
 from suites.processes import one_thread, run_child
@@ -61,12 +63,19 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)  # what else the evaluation found
 
 
+class Ended(Protocol):
+    """What every outcome has."""
+
+    @property
+    def wall_s(self) -> float: ...
+
+
 class RunFailed(RuntimeError):
     """A training process that did not end well."""
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
-AnyOutcome = TypeVar("AnyOutcome")
+AnyOutcome = TypeVar("AnyOutcome", bound="Ended")
 
 
 class Runs(Generic[AnyOutcome]):
@@ -167,6 +176,53 @@ class Runs(Generic[AnyOutcome]):
         outcome = self.outcome_type(job.command, settings, wall_s, **described)
         atomic.write_file(path / "outcome.json", json.dumps(asdict(outcome)).encode())
         return outcome
+
+
+def make_runs(
+    runs: Runs[AnyOutcome],
+    jobs: Iterable[AnyJob],
+    rows_of: Callable[[dict], Iterable[Measurement | None]],
+    describe: Callable[[AnyOutcome], str],
+    options: Options,
+    result: Result,
+    say: Say,
+) -> dict[AnyJob, AnyOutcome | RunFailed]:
+    """Make all runs; after each, the rows of all that have ended are made anew, and written."""
+    jobs, outcomes = list(dict.fromkeys(jobs)), {}
+    say(f"{result.suite}: {len(jobs)} run(s), {options.threads} at once")
+    for job, outcome in runs.outcomes(jobs):
+        outcomes[job] = outcome
+        text = str(outcome)
+        if not isinstance(outcome, RunFailed):
+            text = f"{job.name}: {describe(outcome)}, {outcome.wall_s:.0f} s. {job.command}"
+        say(f"{len(outcomes)}/{len(jobs)} {text}")
+        result.measurements = [row for row in rows_of(outcomes) if row is not None]
+        if options.json:
+            save(result, options.json)
+    return outcomes
+
+
+def row_of_jobs(
+    row: Measurement, jobs: Sequence[Job], outcomes: Mapping[Any, Any]
+) -> tuple[Measurement | None, list[Any]]:
+    """Return the row of the jobs that have ended, None if none has; and their outcomes."""
+    ended = [outcomes[job] for job in jobs if job in outcomes]
+    if not ended:
+        return None, []
+    row = replace(row, note=jobs[0].command)
+    failed = [outcome for outcome in ended if isinstance(outcome, RunFailed)]
+    if failed:
+        return replace(row, status="failed", reason="; ".join(map(str, failed))), []
+    return row, ended
+
+
+def with_spread(row: Measurement, values: Sequence[float]) -> Measurement:
+    """Return the row with the mean of these values, and their quartiles."""
+    low, high = values[0], values[0]
+    if len(values) > 1:
+        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    mean = statistics.fmean(values)
+    return replace(row, value=mean, lower_quartile=low, upper_quartile=high, samples=len(values))
 
 
 def settings_of(job: Job) -> str:

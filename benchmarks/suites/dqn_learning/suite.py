@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from loopless.bench.result import Measurement, Result, Target, save
+from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import at_least, at_most, stated
 from pages import NOT_RUN, Lines, command, markdown_table, section
-from suites.dqn_learning.runs import Outcome, RunFailed, Runs
+from suites.dqn_learning.runs import Outcome, RunFailed, Runs, make_runs, row_of_jobs, with_spread
 from suites.dqn_learning.tasks import EPISODES, MODES, QUICK, TASKS, Job, Modes, Task
 
 TITLES = {
@@ -33,7 +33,7 @@ def run(options: Options, result: Result, say: Say) -> None:
 def run_tasks(
     tasks: Sequence[Task], modes: Modes, quick: Task, options: Options, result: Result, say: Say
 ) -> None:
-    """The tasks of one trainer and the comparison of its modes; or one short task."""
+    """Run the tasks of one trainer and the comparison of its modes; or one short task."""
     result.settings |= {"episodes": EPISODES, "cores_for_a_run": 1}
     runs = Runs.of(result, options.threads)
     if options.quick:
@@ -50,29 +50,17 @@ def train(
     result: Result,
     say: Say,
 ) -> None:
-    """Make the runs of the tasks, and if there are any those that compare the modes.
+    """Make the runs of the tasks, and if there are any those that compare the modes."""
+    jobs = [job for task in tasks for job in task.jobs] + (modes.jobs if modes else [])
 
-    After each run the rows are made anew of all that have ended, and written.
-    """
-    jobs = [job for task in tasks for job in task.jobs]
-    jobs = dict.fromkeys([*jobs, *(modes.jobs if modes else ())])
-    outcomes: dict[Job, Outcome | RunFailed] = {}
-    say(f"{result.suite}: {len(jobs)} run(s), {options.threads} at once")
-    for job, outcome in runs.outcomes(jobs):
-        outcomes[job] = outcome
-        say(f"{len(outcomes)}/{len(jobs)} {told(job, outcome)}")
+    def rows_of(outcomes: Outcomes) -> list[Measurement | None]:
         rows = [row_of(task, outcomes) for task in tasks]
-        rows += mode_rows(modes, outcomes) if modes else []
-        result.measurements = [row for row in rows if row is not None]
-        if options.json:
-            save(result, options.json)
+        return rows + (mode_rows(modes, outcomes) if modes else [])
 
+    def describe(outcome: Outcome) -> str:
+        return ", ".join(f"{score:.2f}" for score in outcome.final) + " at the end"
 
-def told(job: Job, outcome: Outcome | RunFailed) -> str:
-    if isinstance(outcome, RunFailed):
-        return str(outcome)
-    final = ", ".join(f"{score:.2f}" for score in outcome.final)
-    return f"{job.name}: {final} at the end, {outcome.wall_s:.0f} s. {job.command}"
+    make_runs(runs, jobs, rows_of, describe, options, result, say)
 
 
 def page(result: Result) -> list[Lines]:
@@ -98,7 +86,7 @@ APART = 10.0  # per cent that the areas may differ by
 
 
 def row_of(task: Task, outcomes: Outcomes) -> Measurement | None:
-    """A task's row from the jobs that have ended; None if none has."""
+    """Return a task's row from the jobs that have ended; None if none has."""
     if task.missing:
         row = _started("learning", task.label, task.agent)
         return replace(row, status="unavailable", reason=f"No module named {task.needs!r}")
@@ -112,7 +100,7 @@ def row_of(task: Task, outcomes: Outcomes) -> Measurement | None:
 
 
 def _targets(task: Task, row: Measurement) -> Iterator[Target]:
-    """What is asked of a row with all its seeds."""
+    """Return what is asked of a row with all its seeds."""
     scores, limit = row.details["final"], task.threshold
     if limit is not None:
         reached = sum(score >= limit for score in scores)
@@ -134,7 +122,7 @@ def _targets(task: Task, row: Measurement) -> Iterator[Target]:
 
 
 def at_step(row: Measurement, steps: int) -> float | None:
-    """The mean return of evaluations during training, read off the curves at so many steps."""
+    """Return the mean return of evaluations, read off the curves at so many steps."""
     at = row.details["curve_steps"]
     if not at or not at[0] <= steps <= at[-1]:
         return None
@@ -142,7 +130,7 @@ def at_step(row: Measurement, steps: int) -> float | None:
 
 
 def mode_rows(modes: Modes, outcomes: Outcomes) -> list[Measurement]:
-    """Mean areas under the learning curves of both modes, and by how much they differ."""
+    """Return mean areas under the learning curves of both modes, and how much they differ."""
     rows = []
     for name, jobs in ((HOSTED, modes.hosted), (COMPILED, (modes.compiled,))):
         row = _row("modes", modes.label, name, jobs, outcomes)
@@ -150,7 +138,7 @@ def mode_rows(modes: Modes, outcomes: Outcomes) -> list[Measurement]:
             continue
         if row.value is not None:
             areas = [area(row.details["curve_steps"], x) for x in row.details["curve_returns"]]
-            row = _spread(replace(row, details={**row.details, "areas": areas}), areas)
+            row = with_spread(replace(row, details={**row.details, "areas": areas}), areas)
         rows.append(row)
     found = {row.contender: row for row in rows if row.value is not None}
     agents = [len(row.details["areas"]) for row in found.values()]
@@ -162,7 +150,7 @@ def mode_rows(modes: Modes, outcomes: Outcomes) -> list[Measurement]:
 
 
 def area(steps: Sequence[int], returns: Sequence[float]) -> float:
-    """Under the curve, divided by its length: a mean return over training."""
+    """Return the area under the curve by its length: a mean return over training."""
     return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
 
 
@@ -173,14 +161,9 @@ def _started(section: str, case: str, name: str) -> Measurement:
 def _row(
     section: str, case: str, name: str, jobs: Sequence[Job], outcomes: Outcomes
 ) -> Measurement | None:
-    ended = [outcomes[job] for job in jobs if job in outcomes]
-    made = [one for one in ended if isinstance(one, Outcome)]
-    failed = [one for one in ended if isinstance(one, RunFailed)]
-    if not ended:
-        return None
-    row = replace(_started(section, case, name), note=jobs[0].command)
-    if failed:
-        return replace(row, status="failed", reason="; ".join(map(str, failed)))
+    row, made = row_of_jobs(_started(section, case, name), jobs, outcomes)
+    if row is None or not made:
+        return row
     final = [score for one in made for score in one.final]
     details = {
         "commands": [one.command for one in made],
@@ -192,13 +175,4 @@ def _row(
         "curve_steps": made[0].curve_steps,
         "curve_returns": [curve for one in made for curve in one.curve_returns],
     }
-    return _spread(replace(row, details=details), final)
-
-
-def _spread(row: Measurement, values: Sequence[float]) -> Measurement:
-    """The mean of `values` as the row's, with their quartiles."""
-    low, high = values[0], values[0]
-    if len(values) > 1:
-        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    mean = statistics.fmean(values)
-    return replace(row, value=mean, lower_quartile=low, upper_quartile=high, samples=len(values))
+    return with_spread(replace(row, details=details), final)

@@ -1,8 +1,7 @@
 """What has to be learned, by which preset, in how many steps, how well.
 
 A preset is a file that `loopless train TRAINER --config` takes. Here are the shapes of tasks for
-every trainer, and the tasks of DQN. Imports the names of compiled environments. Tests:
-`tests/suites/dqn_learning/test_bench_tasks.py`.
+every trainer, and the tasks of DQN.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Other libraries' DQN by `learn`, a slice a call, with the same settings.
-
-Imports each library when prepared. Tests: `tests/suites/dqn_speed/test_bench_loops.py`.
-"""
+"""Other libraries' DQN by `learn`, a slice a call, with the same settings."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from suites.q_learning.peers import BASELINES, SBX, even_width
 
 
 def options(case: Training) -> dict[str, Any]:
-    """What both of them are told."""
+    """Return what both of them are told."""
     return {
         "env": ENV,
         "learning_rate": RULES.rate,
@@ -42,7 +39,7 @@ def options(case: Training) -> dict[str, Any]:
 
 
 def sliced(model: Any, case: Slice, first: int, counted: int = 1) -> Call:
-    """Its `learn`, a slice a call, after the first `first` steps.
+    """Return its `learn`, a slice a call, after the first `first` steps.
 
     It counts once what is `counted` gradient steps.
     """

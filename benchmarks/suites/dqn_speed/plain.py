@@ -61,7 +61,7 @@ class Loop:
         return made
 
     def interact(self) -> None:
-        """One step of the environment into the ring."""
+        """Make one step of the environment, and store it in the ring."""
         action = self.act()
         following, reward, terminated, truncated, _ = self.env.step(action)
         at = self.step % BUFFER

@@ -1,8 +1,8 @@
 """What is trained: CartPole-v1, by DQN or by PPO, with the same settings for everyone.
 
 A call is a slice of so many steps of a run that goes on and on; the check counts that as many
-gradient steps were made as the settings say. Imports the trainers' configs. Tests:
-`tests/suites/dqn_speed/test_bench_loops.py`, `tests/suites/ppo_speed/test_bench_ppo_loop.py`.
+gradient steps were made as the settings say. `Slices` makes such calls of our trainers, `Worker`
+makes them in another process, and `measure_native` races them with and without our native code.
 """
 
 from __future__ import annotations
@@ -51,20 +51,16 @@ class Slice:
         raise NotImplementedError
 
     @property
-    def size(self) -> int:
-        return self.steps
-
-    @property
     def gradient_steps(self) -> int:
         """Of one slice."""
         raise NotImplementedError
 
     def config(self, **changes: Any) -> Any:
-        """For our trainer."""
+        """Return the settings for our trainer."""
         raise NotImplementedError
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """A slice gives back how many gradient steps it made."""
+        """Return a slice gives back how many gradient steps it made."""
         made = call.read(output)
         if made == self.gradient_steps:
             return Verdict()
@@ -175,7 +171,7 @@ class Slices:
         return self._made() - before
 
     def _made(self) -> int:
-        """Gradient steps of each agent; they go in step."""
+        """Return the gradient steps of each agent, which all have made as many."""
         return int(np.max(self.run.learner.updates))
 
 
@@ -184,7 +180,7 @@ def _sliced(case: Slice, **changes: Any) -> Call:
 
 
 def on_two_cores(stack: ExitStack) -> list[Contender]:
-    """Each in a process of its own, which `stack` ends."""
+    """Return each in a process of its own, which `stack` ends."""
 
     def contender(name: str, note: str, **changes: Any) -> Contender:
         def prepare(case: Slice) -> Call:
@@ -253,7 +249,7 @@ class Worker:
         raise RuntimeError(f"the worker ended with exit code {self._child.wait(PATIENCE_S)}")
 
     def close(self) -> None:
-        """At the end of its input the child ends; if it does not, it is ended."""
+        """Close the child's input, at which it ends; kill it if it does not."""
         for pipe in (self._child.stdin, self._child.stdout):
             assert pipe
             pipe.close()
@@ -271,7 +267,7 @@ class Worker:
 
 
 def _plain(case: Any) -> dict[str, Any]:
-    """The numbers and names of a case; what else it has is as by default."""
+    """Return the numbers and names of a case; what else it has is as by default."""
     given = {field.name: getattr(case, field.name) for field in fields(case)}
     return {
         name: value for name, value in given.items() if isinstance(value, int | float | str | tuple)
@@ -297,7 +293,7 @@ AGENTS = (TOGETHER, TOGETHER_ON_TWO)
 
 
 def as_rates(case: Slice, rows: Rows) -> list[Measurement]:
-    """Steps a second, from the times of slices; of all agents together."""
+    """Return steps a second, from the times of slices; of all agents together."""
     return [
         as_rate(row, case.steps * (SEEDS if row.contender in AGENTS else 1), "steps/s")
         for row in rows
@@ -318,7 +314,7 @@ def judge_steps(case: Slice, rows: Rows, factors: Factors) -> list[Measurement]:
 
 
 def race_slices(case: Slice, others: Sequence[Contender], judge: Judge, contest: Contest) -> None:
-    """Our ways to train against others: all on one core but those that say so."""
+    """Race our ways to train against others: all on one core but those that say so."""
     contenders = [*CONTENDERS, *others]
     with ExitStack() as stack:
         if (os.cpu_count() or 1) > 1:
@@ -332,14 +328,9 @@ def number_row(section: str, case: str, name: str, library: str, unit: str) -> M
     return Measurement(section, case, name, library, role, unit=unit)
 
 
-NATIVE, PLAIN_XLA = "loopless, compiled", "plain XLA and optax"
-NATIVE_PARTS = {  # what LOOPLESS_NATIVE is set to
-    NATIVE: "1",
-    "without our product": "adam,avatarl",
-    "without our Adam": "product,avatarl",
-    PLAIN_XLA: "0",
-}
-NATIVE_TITLE = "Our product and our Adam against plain XLA and optax: steps a second on one core"
+NATIVE, PLAIN_XLA = "loopless, compiled", "plain XLA"
+NATIVE_PARTS = {NATIVE: "1", PLAIN_XLA: "0"}  # what LOOPLESS_NATIVE is set to
+NATIVE_TITLE = "Our product against plain XLA: steps a second on one core"
 
 
 def measure_native(

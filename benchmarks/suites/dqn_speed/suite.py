@@ -167,7 +167,7 @@ def judge_founding(case: Slice, rows: Rows) -> list[Measurement]:
 def judge_memory(
     ours: str, theirs: str, bare: str, bare_theirs: str, rows: Rows
 ) -> list[Measurement]:
-    """No more than theirs and the framework's own; what lies beyond either framework is stated."""
+    """Judge the peak by theirs plus the framework's own; what lies beyond a framework is stated."""
     found = {row.contender: row.value or 0.0 for row in rows}
     if not all(found.get(name) for name in (ours, theirs, bare, bare_theirs)):
         return attach(rows, ours, [at_most(0, None, f"the peak of {theirs} plus {bare}")])
@@ -197,7 +197,7 @@ WARM, COUNTED = 20, 50  # chunks
 
 
 def measure_bytes(what: str) -> float:
-    """Bytes that a child process of this kind needs at its peak, or leaves behind a chunk."""
+    """Return the bytes that such a child needs at its peak, or leaves behind a chunk."""
     return json.loads(run_child("suites.dqn_speed.suite", what)[1].splitlines()[-1])
 
 
@@ -210,7 +210,7 @@ def _compiled(steps: int = MEMORY_STEPS) -> float:
 
 
 def _train(mode: str, steps: int) -> float:
-    """A real run with its log and its checkpoints."""
+    """Return a real run with its log and its checkpoints."""
     from loopless.train import commands
 
     config = MEMORY_SLICE.config()
@@ -232,7 +232,7 @@ def _baselines(steps: int = MEMORY_STEPS) -> float:
 
 
 def _bare_jax() -> float:
-    """What our framework needs before anything is trained."""
+    """Return what our framework needs before anything is trained."""
     import equinox  # noqa: F401
     import gymnasium  # noqa: F401
     import jax
@@ -243,7 +243,7 @@ def _bare_jax() -> float:
 
 
 def _bare_torch() -> float:
-    """And theirs."""
+    """Return what their framework needs before anything is trained."""
     with warnings_of_peers_ignored():
         import stable_baselines3  # noqa: F401
         import torch
@@ -280,7 +280,7 @@ OVERHEAD_PARTS = ("time_log", "time_other")  # log, checkpoints, plots; and what
 
 
 def measure_shares(mode: str, steps: int) -> dict[str, float]:
-    """Shares of the training thread's time, of a run with default settings and no evaluations."""
+    """Return shares of the training thread's time, of a default run without evaluations."""
     from loopless.runs.metrics import columns, read
 
     with tempfile.TemporaryDirectory() as folder:
@@ -292,7 +292,7 @@ def measure_shares(mode: str, steps: int) -> dict[str, float]:
 
 
 def shares(found: Mapping[str, Any]) -> dict[str, float]:
-    """Each part's share of all seconds, without the chunks until the first that learned."""
+    """Return each part's share of all seconds, without the chunks until the first that learned."""
     learning = np.flatnonzero(np.isfinite(found.get("loss", np.full(1, np.nan))))
     if len(learning) < 2:
         raise RuntimeError("the run was too short to say")

@@ -1,7 +1,4 @@
-"""Other libraries' PPO by `learn`, a slice a call, with the same settings.
-
-Imports each library when prepared. Tests: `tests/suites/ppo_speed/test_bench_ppo_loop.py`.
-"""
+"""Other libraries' PPO by `learn`, a slice a call, with the same settings."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from suites.q_learning.peers import BASELINES, SBX
 
 
 def options(case: PPOTraining) -> dict[str, Any]:
-    """What both of them are told, but for the environments."""
+    """Return what both of them are told, but for the environments."""
     config = case.config()
     return {
         "learning_rate": config.learning_rate,

@@ -2,8 +2,7 @@
 
 The pieces are those of `train.ppo`: returns are `gae` over a rollout; forward is the loss on every
 minibatch of every epoch, and the gradient is both ways. The rest of the whole is acting's own
-log-probabilities and values, shuffling, and Adam. Imports JAX and the trainer when prepared. Tests:
-`tests/suites/ppo_speed/test_bench_ppo_shares.py`.
+log-probabilities and values, shuffling, and Adam.
 """
 
 from __future__ import annotations
@@ -31,12 +30,8 @@ class Pieces:
     def label(self) -> str:
         return self.training.label
 
-    @property
-    def size(self) -> int:
-        return self.training.rows
-
     def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
-        """Numbers come out, and not only zeros."""
+        """Check that numbers come out, and not only zeros."""
         assert call.read
         found = call.read(output)
         return Verdict("" if np.isfinite(found).all() and found.any() else "no numbers")
@@ -45,14 +40,14 @@ class Pieces:
 def _prepared(piece: Callable, case: Pieces) -> Call:
     import jax
 
-    function, arguments = piece(*_thought_over(case))
+    function, arguments = piece(*_ingredients(case))
     program = jax.jit(function)
     return Call(lambda: jax.block_until_ready(program(*arguments)), np.asarray)
 
 
 @lru_cache(maxsize=1)
-def _thought_over(case: Pieces) -> tuple:
-    """The algorithm, a learner, a rollout of its own, the rows that its updates get, a key."""
+def _ingredients(case: Pieces) -> tuple:
+    """Return the algorithm, a learner, its rollout, the rows of its updates, a key."""
     import jax
 
     from loopless.envs import autoreset, make_compiled

@@ -1,8 +1,7 @@
 """A PPO training loop written plainly: environments in turn, a loop over time, eager PyTorch.
 
 The form that single-file implementations have, with nothing around it: no wrappers, no logging.
-Like most of them it takes a time limit for an end. Imports Gymnasium and PyTorch when prepared.
-Tests: `tests/suites/ppo_speed/test_bench_ppo_loop.py`.
+Like most of them it takes a time limit for an end.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Loop:
         return made
 
     def collect(self) -> None:
-        """One rollout."""
+        """Collect one rollout."""
         import numpy as np
         import torch
         from torch.distributions import Categorical
@@ -65,7 +64,7 @@ class Loop:
             self.next_starts = torch.from_numpy(np.float32(terminated | truncated))
 
     def advantages(self) -> Any:
-        """Generalised advantage estimates, from the last step to the first."""
+        """Return generalised advantage estimates, from the last step to the first."""
         import torch
 
         gamma, decay = self.config.gamma, self.config.gamma * self.config.gae_lambda
@@ -80,7 +79,7 @@ class Loop:
         return found
 
     def learn(self) -> int:
-        """The updates on a rollout; how many they were."""
+        """Return the updates on a rollout; how many they were."""
         import torch
 
         advantages = self.advantages()
@@ -105,7 +104,7 @@ class Loop:
         self.optimizer.step()
 
     def loss(self, rows: dict[str, Any]) -> Any:
-        """The clipped surrogate, the value loss and the entropy."""
+        """Return the clipped surrogate, the value loss and the entropy."""
         import torch
         from torch.distributions import Categorical
 
@@ -121,7 +120,7 @@ class Loop:
 
 
 def network(hidden: tuple[int, ...], outputs: int, gain: float) -> Any:
-    """A `torch.nn.Sequential` with tanh between its layers, of orthogonal weights."""
+    """Return a `torch.nn.Sequential` with tanh between its layers, of orthogonal weights."""
     import torch
 
     parts: list[Any] = []

@@ -121,7 +121,7 @@ COMPILED_S, COMMAND_S = 5.0, 20.0
 
 
 def judge_compiled(row: Measurement, seconds: Sequence[float]) -> Measurement:
-    """The slowest seed decides; the row's value is the median's."""
+    """Return the slowest seed decides; the row's value is the median's."""
     if row.value is None:
         return replace(row, targets=(at_most(COMPILED_S, None, _within(COMPILED_S)),))
     slowest = max(seconds)
@@ -139,7 +139,7 @@ def _within(seconds: float) -> str:
 
 
 def state_shares(rows: Rows) -> list[Measurement]:
-    """Per cent of the whole; backward is what the gradient takes beyond forward."""
+    """State per cent of the whole; backward is what the gradient takes beyond forward."""
     found = {row.contender: row.value for row in rows}
     whole, forward, both = (found.get(name) for name in (WHOLE, FORWARD, GRADIENT))
     backward = both - forward if both and forward else None
@@ -157,7 +157,7 @@ IN_A_ROW = 5  # evaluations: a young policy may balance once by luck, and not a 
 
 
 def time_compiled(seed: int, **changes: Any) -> float:
-    """Seconds of a run with default settings until it stays solved.
+    """Return seconds of a run with default settings until it stays solved.
 
     Evaluations, one after every chunk, are included; everything has been compiled before.
     """
@@ -184,7 +184,7 @@ def time_compiled(seed: int, **changes: Any) -> float:
 
 
 def time_command(*words: str) -> float:
-    """Seconds of `loopless train ppo` on all cores, from its start to its end."""
+    """Return seconds of `loopless train ppo` on all cores, from its start to its end."""
     from loopless.runs.metrics import columns, read
 
     with tempfile.TemporaryDirectory() as folder:

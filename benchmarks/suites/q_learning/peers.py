@@ -1,7 +1,6 @@
 """Other libraries' DQN: `train`, the call that makes their gradient steps, on a full buffer.
 
-Neither is double, so they make one forward pass less than the others. Imports each library when
-prepared. Tests: `tests/suites/q_learning/test_bench_update_peers.py`.
+Neither is double, so they make one forward pass less than the others.
 """
 
 from __future__ import annotations
@@ -89,12 +88,12 @@ def _sbx(case: Update) -> Call:
 
 
 def can(contender: Contender, case: Update) -> bool:
-    """Whether a peer can do this at all."""
+    """Return whether a peer can do this at all."""
     return case.repeats == 1 and (contender.name != SBX or len(case.hidden) == 2)
 
 
 def even_width(first: int, second: int) -> int:
-    """The width of two equal layers with as many products as `first` and `second` have."""
+    """Return the width of two equal layers with as many products as `first` and `second` have."""
     return round((first * second) ** 0.5)
 
 

@@ -22,7 +22,7 @@ EAGER, FUSED_ADAM = "PyTorch, eager", "PyTorch, eager, fused Adam"
 
 
 def network(layers: Layers) -> Any:
-    """A `torch.nn.Sequential` with these weights."""
+    """Return a `torch.nn.Sequential` with these weights."""
     import torch
 
     parts: list[Any] = []
@@ -35,7 +35,7 @@ def network(layers: Layers) -> Any:
 
 
 def layers_of(net: Any) -> Layers:
-    """The other way round."""
+    """Return the other way round."""
     parts = [part.detach().numpy().copy() for part in net.parameters()]
     return [(weight.T, bias) for weight, bias in zip(parts[::2], parts[1::2], strict=True)]
 
@@ -107,13 +107,13 @@ class Sampler:
         return {name: values[rows] for name, values in self.fields.items()}
 
     def drawn(self) -> np.ndarray:
-        """All rows so far; from now on none is remembered."""
+        """Return all rows so far; from now on none is remembered."""
         found, self._drawn = self._drawn or [], None
         return np.concatenate([rows.numpy() for rows in found])
 
 
 def call(case: Update, learner: Learner, sampler: Sampler, event: Callable[[], None]) -> Call:
-    """The timed call of an event, and what it did until it was asked."""
+    """Return the timed call of an event, and what it did until it was asked."""
 
     def read(_: None) -> Learned:
         rows = sampler.drawn().reshape(-1, case.batch)
@@ -170,7 +170,7 @@ def _one_by_one(loss: Callable[[Learner, dict], Any]) -> Event:
 
 
 def _shipped(learner: Learner, batch: dict) -> Any:
-    """The formatting of two tensors for a message that nobody reads."""
+    """Return the formatting of two tensors for a message that nobody reads."""
     q, targets = _taken(learner.online(batch["obs"]), batch), learner.targets(batch)
     assert f"q: {q}\ntargets: {targets}"
     return _huber(q, targets)
@@ -184,7 +184,7 @@ def _no_grad(learner: Learner, batch: dict) -> Any:
 
 
 def _in_one_pass(learner: Learner, batch: dict, constant: bool) -> Any:
-    """Online values of s and s' from one forward pass over 2B rows."""
+    """Compute online values of s and s' in one forward pass over 2B rows."""
     import torch
 
     both = learner.online(torch.cat([batch["obs"], batch["next_obs"]]))
@@ -199,7 +199,7 @@ def _in_one_pass(learner: Learner, batch: dict, constant: bool) -> Any:
 
 
 def _slots(case: Update) -> Call:
-    """Rows gathered into the same tensors every time."""
+    """Return rows gathered into the same tensors every time."""
     import torch
 
     learner, sampler = start(case)
@@ -230,7 +230,7 @@ def _mega(learner: Learner, sampler: Sampler, case: Update) -> None:
 
 
 def _accumulated(learner: Learner, sampler: Sampler, case: Update) -> None:
-    """Forward and backward K times, one step: a mega-batch in pieces."""
+    """Go forward and backward K times for one step: a mega-batch in pieces."""
     learner.optimizer.zero_grad()
     for _ in range(case.draws):
         (learner.loss(sampler(case.batch)) / case.draws).backward()

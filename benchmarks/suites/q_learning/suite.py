@@ -245,10 +245,6 @@ class Losses:
     def label(self) -> str:
         return f"targets and loss, batch {self.batch}"
 
-    @property
-    def size(self) -> int:
-        return self.batch
-
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(0)

@@ -42,7 +42,7 @@ class Plain:
         self.second = [np.zeros_like(part) for part in parts]
 
     def update(self, batch: Mapping[str, np.ndarray]) -> None:
-        """One gradient step on a batch."""
+        """Make one gradient step on a batch."""
         gradients = self._gradients(batch)
         if self.rules.max_norm is not None:
             norm = np.sqrt(sum((g * g).sum() for g in gradients))
@@ -59,7 +59,7 @@ class Plain:
         return np.where(batch["terminated"], reward, ahead)
 
     def _gradients(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Of the mean Huber loss by each weight and bias, in the order of the layers."""
+        """Return the gradients of the mean Huber loss, in the order of the layers."""
         targets = self._targets(batch)
         activations = forward(self.online, batch["obs"].astype(self.dtype))
         rows, q = np.arange(len(targets)), activations[-1]
@@ -75,7 +75,7 @@ class Plain:
         return gradients
 
     def _adam(self, gradients: list[np.ndarray]) -> None:
-        """Kingma and Ba 2015, with their constants."""
+        """Make a step of Adam (Kingma and Ba 2015) with its authors' constants."""
         self.count += 1
         parts = [part for layer in self.online for part in layer]
         for part, g, m, v in zip(parts, gradients, self.first, self.second, strict=True):
@@ -86,7 +86,7 @@ class Plain:
 
 
 def forward(layers: Layers, x: np.ndarray) -> list[np.ndarray]:
-    """What goes into each layer, and last what comes out."""
+    """Return what goes into each layer, and last what comes out."""
     found = [x]
     for number, (weight, bias) in enumerate(layers):
         x = x @ weight + bias
@@ -107,7 +107,7 @@ Arrays = dict[str, np.ndarray]
 
 @lru_cache(maxsize=1)
 def transitions(count: int = STORED) -> Arrays:
-    """Transitions as in CartPole: four numbers, two actions, an end once in twenty steps."""
+    """Return transitions as in CartPole: four numbers, two actions, an end in twenty steps."""
     generator = np.random.default_rng(0)
     obs = generator.standard_normal((count, OBS), dtype=np.float32)
     return {
@@ -120,7 +120,7 @@ def transitions(count: int = STORED) -> Arrays:
 
 
 def random_layers(hidden: tuple[int, ...], seed: int) -> Layers:
-    """(weight [in, out], bias [out]) of each layer, float32."""
+    """Return (weight [in, out], bias [out]) of each layer, float32."""
     generator, sizes = np.random.default_rng(seed), [OBS, *hidden, ACTIONS]
     return [
         (
@@ -166,10 +166,6 @@ class Update:
         return self.draws * self.repeats
 
     @property
-    def size(self) -> int:
-        return self.batch * self.updates
-
-    @property
     def stored(self) -> Arrays:
         return transitions()
 
@@ -186,7 +182,7 @@ class Update:
         return -(-CHECKED // self.updates)
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Against the plain update on the same rows, from the same weights.
+        """Compare with the plain update on the same rows, from the same weights.
 
         Where an input of relu lies within rounding of 0, two right answers differ: other rows
         decide then. What is wrong stays wrong on all of them.
@@ -217,7 +213,7 @@ class Update:
 
 
 def difference(one: Layers, other: Layers) -> float:
-    """The largest difference of two networks' parameters; infinite if their shapes differ."""
+    """Return the largest difference of two networks' parameters; ∞ if their shapes differ."""
     pairs = [(a, b) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True)]
     if any(a.shape != b.shape for a, b in pairs):
         return float("inf")

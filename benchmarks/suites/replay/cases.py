@@ -33,7 +33,7 @@ class Sampler(Call):
     update: Callable[[np.ndarray, np.ndarray], Any] | None = None
 
     def drawn(self) -> Iterator[Arrays]:
-        """Batch after batch until there are enough for a check, or it has taken too long."""
+        """Yield batch after batch until there are enough for a check, or it takes too long."""
         assert self.read is not None
         rows, end = 0, time.perf_counter() + CHECKED_S
         while rows < CHECKED_DRAWS and (not rows or time.perf_counter() < end):
@@ -43,7 +43,7 @@ class Sampler(Call):
 
 
 def sampler(draw: Callable[[], Any], read: Callable[[Any], Arrays], times: int = 1) -> Sampler:
-    """A sampler that draws so often in one timed call."""
+    """Return a sampler that draws so often in one timed call."""
     if times == 1:
         return Sampler(draw, read, draw)
 
@@ -72,7 +72,7 @@ WEIGHT_TOLERANCE = 1e-3
 
 @lru_cache(maxsize=3)
 def transitions(count: int, first: int = 0) -> Arrays:
-    """`count` steps of episodes that end once in a hundred, numbered from `first`."""
+    """Return `count` steps of episodes that end once in a hundred, numbered from `first`."""
     generator = np.random.default_rng(first)
     obs = generator.standard_normal((count, 4), dtype=np.float32)
     obs[:, 0] = np.arange(first, first + count)
@@ -92,7 +92,7 @@ def transitions(count: int, first: int = 0) -> Arrays:
 def numbered(
     drawn: Arrays, stored: Arrays, first: int = 0, held: np.ndarray | None = None
 ) -> tuple[np.ndarray, str]:
-    """Which stored transition each row is, and what is wrong with the rows; "" if nothing.
+    """Return which stored transition each row is, and what is wrong with the rows; "" if nothing.
 
     `held` says which transition each slot holds, if not that of its own number.
     """
@@ -118,7 +118,7 @@ def numbered(
 
 
 def spread(numbers: np.ndarray, probabilities: np.ndarray) -> str:
-    """Whether numbers are drawn by their probabilities: in stretches, and over the last digits."""
+    """Say what is wrong with the draws of numbers, in stretches and over their last digits."""
     count = len(probabilities)
     everyone = np.arange(count)
     stretches, digits = everyone * CELLS // count, everyone % CELLS
@@ -129,7 +129,7 @@ def spread(numbers: np.ndarray, probabilities: np.ndarray) -> str:
 
 
 def even_draws(call: Sampler, stored: Arrays, held: np.ndarray) -> str:
-    """Whether every slot is drawn alike, given which transition each of them holds."""
+    """Return whether every slot is drawn alike, given which transition each of them holds."""
     numbers, problem = numbered(joined(call.drawn()), stored, held=held)
     return problem or spread(numbers, np.bincount(held, minlength=len(held)) / len(held))
 
@@ -190,7 +190,7 @@ class Prioritized:
         return np.random.default_rng(2).permutation(self.priorities)[: self.batch]
 
     def check(self, contender: Contender, call: Sampler, output: Any) -> Verdict:
-        """All priorities are given by one update; draws and weights then have to follow them."""
+        """Set all priorities by one update; draws and weights then have to follow them."""
         assert call.update is not None
         call.update(np.arange(self.count), self.priorities)
         powers = self.priorities.astype(np.float64) ** ALPHA
@@ -204,13 +204,13 @@ class Prioritized:
         )
 
     def _by_rank(self, numbers: np.ndarray, powers: np.ndarray) -> str:
-        """The law again, over cells of like priority, which α shapes most."""
+        """Return the law again, over cells of like priority, which α shapes most."""
         ranks = np.empty(self.count, np.int64)
         ranks[np.argsort(powers)] = np.arange(self.count) * CELLS // self.count
         return misfit(ranks[numbers], np.bincount(ranks, powers / powers.sum()))
 
     def _weights(self, drawn: Arrays, powers: np.ndarray) -> str:
-        """w ∝ P^−β; what the largest is depends on whether the batch's or the buffer's counts."""
+        """Check w ∝ P^−β; the largest weight may be the batch's or the buffer's."""
         flat = drawn["weights"] * powers[drawn["obs"][:, 0].astype(np.int64)] ** BETA
         error = float(flat.max() / flat.min() - 1)
         return "" if error <= WEIGHT_TOLERANCE else f"weights are off by up to {error:.2g}"
@@ -240,7 +240,7 @@ class Adding:
         return transitions(self.envs, self.count)
 
     def steps(self) -> list[Arrays]:
-        """What the buffer is filled with, a step at a time."""
+        """Return what the buffer is filled with, a step at a time."""
         cuts = range(0, self.count, self.envs)
         return [{k: v[t : t + self.envs] for k, v in self.stored.items()} for t in cuts]
 
@@ -296,7 +296,7 @@ class Trajectories:
         return Verdict(self.problem(joined(call.drawn())))
 
     def problem(self, drawn: Arrays) -> str:
-        """What is wrong with pairs; "" if nothing."""
+        """Return what is wrong with pairs; "" if nothing."""
         first, later = drawn["obs"][:, 0], drawn["next_obs"][:, 0]
         known = (first >= 0) & (later < self.size) & (first % 1 == 0) & (later % 1 == 0)
         if not known.all():
@@ -396,7 +396,7 @@ class Scanned:
         return Prioritized(self.count, self.batch)
 
     def check(self, contender: Contender, call: Sampler, output: Any) -> Verdict:
-        """After one scan; what it added lies where the ring began."""
+        """Check draws after one scan; what it added lies where the ring began."""
         if self.prioritized:
             return self.law.check(contender, call, output)
         held, written = np.arange(self.count), REPEATS * self.envs
@@ -406,7 +406,7 @@ class Scanned:
 
 
 def scanned(case: Scanned, state: Any, steps: Steps) -> Sampler:
-    """The timed scan over a donated state; and for the check, draws that leave it."""
+    """Return the timed scan over a donated state; and for the check, draws that leave it."""
     import jax
 
     fresh = jax.numpy.asarray(case.law.fresh)

@@ -36,7 +36,7 @@ LIBRARIES = {name: name.lower() for name in (CPPRB, BASELINES, TORCHRL, TIANSHOU
 
 
 def _columns(output: Any, names: dict[str, str]) -> Arrays:
-    """Columns by our names, [B, 1] as [B]; copies, for cpprb's next draw overwrites its indices."""
+    """Return columns by our names, [B, 1] as [B]; copied, for cpprb overwrites its indices."""
     found = {ours: np.asarray(output[theirs]).copy() for ours, theirs in names.items()}
     return {
         name: x.reshape(len(x), *FIELDS[name][0]) if name in FIELDS else x.reshape(-1)
@@ -259,7 +259,7 @@ def _tianshou_adding(case: Adding) -> Call:
 
 
 def _filled(stored: Arrays, batch: int, prioritized: bool = False) -> tuple[Any, Any]:
-    """A buffer and its state, full."""
+    """Return a buffer and its state, full."""
     with warnings_of_peers_ignored():
         import flashbax
         import jax
@@ -300,7 +300,7 @@ def _uniform(case: Uniform) -> Sampler:
 
 
 def weighted(sample: Any, count: int) -> dict[str, Any]:
-    """A prioritised sample with the weights that flashbax leaves to its callers."""
+    """Return a prioritised sample with the weights that flashbax leaves to its callers."""
     weights = (count * sample.probabilities) ** -BETA
     return sample.experience | {"indices": sample.indices, "weights": weights / weights.max()}
 

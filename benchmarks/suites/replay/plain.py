@@ -53,7 +53,7 @@ def _uniform(case: Uniform) -> Sampler:
 
 
 def _prioritized(case: Prioritized) -> Sampler:
-    """The list twins: a cumulative sum walked for each draw, one update after the other."""
+    """Return the list twins: a cumulative sum walked for each draw, one update after the other."""
     from loopless.reference import replay as reference
 
     rows, source = _rows(case.stored), random.Random(0)
@@ -81,7 +81,7 @@ def _prioritized(case: Prioritized) -> Sampler:
 def search_per_sample(
     obs: np.ndarray, terminals: np.ndarray, batch: int, generator: np.random.Generator
 ) -> Arrays:
-    """One pair after the other: row, start, a search for the marks ahead, gap; all by NumPy.
+    """Draw one pair after the other by NumPy: row, start, a search for the marks ahead, gap.
 
     The way of the original code, at about its cost. It took the second mark from any start on; at
     a segment's final observation that is the next segment's, so that such a start is drawn again.

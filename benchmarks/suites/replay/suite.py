@@ -254,7 +254,7 @@ PADDED = "loopless, from_padded"
 
 
 def _read(output: dict[str, Any]) -> Arrays:
-    """[B, ...] or [K, B, ...] as rows."""
+    """Read [B, ...] or [K, B, ...] as rows."""
     depth = output["reward"].ndim
     arrays = {name: np.asarray(values) for name, values in output.items()}
     return {name: values.reshape(-1, *values.shape[depth:]) for name, values in arrays.items()}
@@ -310,7 +310,7 @@ def _episodic(case: Trajectories) -> Sampler:
 
 
 def _filled(case: Trajectories) -> Any:
-    """A new buffer, filled row by row."""
+    """Return a new buffer, filled row by row."""
     from loopless.replay import EpisodicReplayBuffer
 
     buffer = EpisodicReplayBuffer(case.rows * STEPS, {"obs": ((2,), np.float32)})

@@ -123,7 +123,9 @@ def list_stale(suites: Sequence[str]) -> int:
         missing = f"{suite}: never measured: there is no {file}"
         print(sources.describe(ages[suite]) if suite in ages else missing)
     return (
-        OK if len(ages) == len(files) and not any(age.is_stale for age in ages.values()) else WRONG
+        OK
+        if len(ages) == len(files) and not any(age.changed != () for age in ages.values())
+        else WRONG
     )
 
 

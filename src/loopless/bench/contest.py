@@ -14,6 +14,7 @@ from loopless.bench.result import Measurement, Result, Role
 from loopless.bench.timing import Budget, Race, Timing
 
 Judge = Callable[[Sequence[Measurement]], Sequence[Measurement]]
+Untimed = Callable[[], None] | None
 SCALES = {"s": 1.0, "MB": 1e-6, "kB": 1e-3, "%": 100.0}  # of numbers measured in SI units
 
 
@@ -92,7 +93,7 @@ class Contest:
         case: Case,
         contenders: Iterable[Contender],
         judge: Judge = list,
-        between: Callable[[], None] = lambda: None,
+        between: Untimed = None,
     ) -> None:
         """Check and time the contenders on a case, and keep the rows as `judge` returns them.
 
@@ -103,10 +104,7 @@ class Contest:
         self.settle([enter(each, section, case) for each in racing], judge, between)
 
     def settle(
-        self,
-        entries: Iterable[Entry],
-        judge: Judge = list,
-        between: Callable[[], None] = lambda: None,
+        self, entries: Iterable[Entry], judge: Judge = list, between: Untimed = None
     ) -> None:
         """Time entries that have been checked. Ctrl-C passes through, once their rows are kept."""
         rows, interrupted = race(entries, self.budget, between)
@@ -145,11 +143,12 @@ def enter(contender: Contender, section: str, case: Case) -> Entry:
         call = contender.prepare(case)
         output = call.run()
         verdict = Verdict() if call.read is None else case.check(contender, call, output)
-    except ImportError as problem:
-        return Entry(replace(row, status="unavailable", reason=_first_line(problem)))
     except Exception as problem:
-        reason = f"{type(problem).__name__}: {_first_line(problem)}"
-        return Entry(replace(row, status="failed", reason=reason))
+        kind = type(problem).__name__
+        line = (str(problem).strip() or kind).splitlines()[0]
+        if isinstance(problem, ImportError):
+            return Entry(replace(row, status="unavailable", reason=line))
+        return Entry(replace(row, status="failed", reason=f"{kind}: {line}"))
     return Entry(checked(row, verdict), call.run)
 
 
@@ -160,12 +159,12 @@ def checked(row: Measurement, verdict: Verdict) -> Measurement:
 
 
 def race(
-    entries: Iterable[Entry], budget: Budget, between: Callable[[], None] = lambda: None
+    entries: Iterable[Entry], budget: Budget, between: Untimed = None
 ) -> tuple[list[Measurement], bool]:
     """Time the entries against each other: their rows, and whether Ctrl-C ended it early."""
     entries = list(entries)
     calls = {entry.row.contender: entry.call for entry in entries if entry.call is not None}
-    contest = Race(calls, budget, between=between)
+    contest = Race(calls, budget, between=between or (lambda: None))
     interrupted = False
     try:
         contest.run()
@@ -181,7 +180,3 @@ def _with_timing(row: Measurement, timing: Timing | None) -> Measurement:
         return row
     measured = asdict(timing)
     return replace(row, value=measured.pop("median"), **measured)
-
-
-def _first_line(problem: BaseException) -> str:
-    return (str(problem).strip() or type(problem).__name__).splitlines()[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -64,15 +65,16 @@ def prepare_libraries(threads: int) -> None:
 
 def describe() -> dict[str, Any]:
     """Return processor, cores, threads, versions, commit, date; nothing that names the machine."""
+    torch = sys.modules.get("torch")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "cores_used": cores(),
-        # Processes that wanted to run, on average over the last minute.
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "threads": _threads(),
+        "threads": {name: os.environ.get(name) for name in THREAD_VARIABLES}
+        | ({"torch": torch.get_num_threads()} if torch else {}),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": dict.fromkeys(PACKAGES)
@@ -88,20 +90,12 @@ def is_busy(machine: dict[str, Any]) -> bool:
     return bool(load and cores and load > 2 * cores)
 
 
-def _threads() -> dict[str, Any]:
-    threads: dict[str, Any] = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    if torch := sys.modules.get("torch"):
-        threads["torch"] = torch.get_num_threads()
-    return threads
-
-
 def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if name := re.search(r"^model name\s*: (.*)$", text, re.MULTILINE):
+            return name[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def _commit() -> dict[str, Any] | None:

@@ -31,10 +31,6 @@ class Age:
     commit: str
     changed: tuple[str, ...] | None  # None if the result does not say what it measured
 
-    @property
-    def is_stale(self) -> bool:
-        return self.changed != ()
-
 
 @contextmanager
 def record() -> Iterator[Callable[[], dict[str, str]]]:
@@ -52,13 +48,13 @@ def record() -> Iterator[Callable[[], dict[str, str]]]:
 
 def note_at_exit() -> None:
     """Note the files that this process imports when it ends, if its parent wants to know."""
-    if name := os.environ.get(VARIABLE):
-        atexit.register(_note, Path(name))
 
+    def note() -> None:
+        with suppress(OSError), Path(os.environ[VARIABLE]).open("a", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for name in sorted(imported()))
 
-def _note(notes: Path) -> None:
-    with suppress(OSError), notes.open("a", encoding="utf-8") as file:
-        file.write("".join(f"{name}\n" for name in sorted(imported())))
+    if VARIABLE in os.environ:
+        atexit.register(note)
 
 
 def pass_on(notes: Path) -> None:

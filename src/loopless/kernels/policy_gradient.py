@@ -27,7 +27,8 @@ from loopless.arrays.library import NUMBER, NUMPY, Library, compiled_once
 
 _BOOL = np.dtype(np.bool_)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-_LARGEST = {dtype: float(np.finfo(dtype).max) for dtype in (_SINGLE, _DOUBLE)}
+_LARGEST = {_SINGLE: float(np.finfo(_SINGLE).max), _DOUBLE: float(np.finfo(_DOUBLE).max)}
+_NUMPY_NUMBER = (np.number, np.ndarray)  # as a tuple: torch.compile cannot trace a union
 # What stands for arrays that are not given.
 _NO_FLAGS = np.empty(0, _BOOL)
 _NO_ENTRIES = {_SINGLE: np.empty(0, _SINGLE), _DOUBLE: np.empty(0, _DOUBLE)}
@@ -240,9 +241,9 @@ def _check(function: str, batch: _Batch):
     dtypes = [arguments.floating(name, x) for name, x in arrays.items()]
     dtype = functools.reduce(arguments.library.promote, dtypes)
     checked = {
-        name: _check_number(arguments, name, getattr(batch, name))
-        for name in _NUMBERS
-        if name in required or getattr(batch, name) is not None
+        name: _check_number(arguments, name, x)
+        for name, x in batch._asdict().items()
+        if name in _NUMBERS and (x is not None or name in required)
     }
     if valid is not None:
         checked["valid"] = arguments.boolean("valid", valid)
@@ -252,7 +253,7 @@ def _check(function: str, batch: _Batch):
 def _check_number(arguments: checks.Arguments, name: str, x) -> Any:
     """Return `x`: a number of at least 0, or a 0-d array, whose value only NumPy shows."""
     function = arguments.function
-    if isinstance(x, np.number | np.ndarray) and x.ndim == 0:
+    if isinstance(x, _NUMPY_NUMBER) and x.ndim == 0:
         x = x.item()
     if isinstance(x, NUMBER):
         x = checks.real(function, name, x)
@@ -298,9 +299,12 @@ def _numpy_losses(
     )
     if wide != dtype:
         scalars = scalars.astype(dtype)
-    count = 4 if old_log_probs is None else 6
-    outs = tuple([scalars[i, ...] for i in range(count)])  # 0-d arrays
-    return outs, tuple([gradients[i, ...] for i in range(3)]) if derivatives else ()
+    outs = scalars[0, ...], scalars[1, ...], scalars[2, ...], scalars[3, ...]  # 0-d arrays
+    if old_log_probs is not None:
+        outs = *outs, scalars[4, ...], scalars[5, ...]
+    if not derivatives:
+        return outs, ()
+    return outs, (gradients[0, ...], gradients[1, ...], gradients[2, ...])
 
 
 @functools.cache

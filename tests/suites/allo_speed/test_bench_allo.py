@@ -14,7 +14,6 @@ from loopless.bench.result import Result, load, save
 from loopless.bench.timing import Budget
 from loopless.runs.config import resolve
 from loopless.train.allo.config import ALLO
-from loopless.train.engine import optimizer
 from loopless.verify.samplers.laws import misfit
 from pages import measured_on, suite_page
 from suites.allo_speed import ours, plain, suite
@@ -72,14 +71,6 @@ def test_products_that_a_program_calls_are_counted():
     layer = 2e-6 * wide.world.states * 64 * 64
     found = ours.count_operations(wide, encode="states")
     assert found > 3 * layer  # forwards, and both gradients
-
-
-def test_steps_of_adam_that_a_program_calls_are_counted(monkeypatch):
-    wide, found = replace(SMALL, hidden=(256, 256)), {}
-    for threads in (1, 2):
-        monkeypatch.setattr(optimizer, "threads", lambda threads=threads: threads)
-        found[threads] = ours.count_operations(wide, encode="states")
-    assert found[1] == found[2]
 
 
 def test_every_section_is_measured_and_all_forms_learn_the_same(result):

@@ -39,6 +39,7 @@ def result():
             patch.setattr(training, name, racing)
         suite.measure_training(Training(block=4, batch=2, tokens=10_000), contest)
     suite.measure_proposals([CASE], contest)
+    suite.measure_top_k([CASE, Losses(suite.SMALL_V, 2, 6)], contest)
     return made
 
 
@@ -48,6 +49,20 @@ def test_every_section_is_measured_and_ours_is_right(result):
     assert {(row.status, row.reason) for row in mine} == {("ok", "")}
     assert all(row.value is not None for row in mine)
     assert not result.ours_is_wrong
+
+
+def test_every_way_to_the_largest_is_right_or_said_to_be_wrong(result):
+    rows = [row for row in result.measurements if row.section == "top_k"]
+    assert {row.contender for row in rows} == {
+        each.name for each in (*suite.SHORT_TOP_K, *suite.LONG_TOP_K)
+    }
+    assert {(row.status, row.reason) for row in rows} == {("ok", "")}
+    case = suite.TopK(CASE)
+    call = suite._compiled_top_k("_survey_short", case)
+    call.run()
+    assert case.check(suite.ROW_BY_ROW, call, None).reason == ""
+    wrong = suite.Call(call.run, lambda _: call.read(None)[::-1])
+    assert case.check(suite.ROW_BY_ROW, wrong, None).reason == "other tokens"
 
 
 def test_it_survives_json(result, tmp_path):

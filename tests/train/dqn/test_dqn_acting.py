@@ -11,7 +11,7 @@ from run_results import TINY, trainer_of
 from loopless.runs.progress.clock import Clock
 from loopless.train.engine.run import CompiledRun
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered_programs")]
+pytestmark = pytest.mark.slow
 MODES = ("compiled", "hosted")
 
 

@@ -17,7 +17,7 @@ from loopless.runs.folder import RunFolder
 from loopless.runs.progress.clock import Clock
 from loopless.train.dqn.hosted import end_episodes
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered_programs", "no_renderer")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_renderer")]
 
 HOSTED = replace(TINY, mode="hosted", env="loopless/Chain-v0", prioritized="exact", n_step=3)
 

@@ -11,7 +11,7 @@ from run_results import TINY, calls_of_programs, trainer_of
 
 from loopless.runs.progress.clock import Clock
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered_programs")]
+pytestmark = pytest.mark.slow
 
 LARGE = replace(TINY, steps=8_000, buffer_size=20_000)
 KINDS = {

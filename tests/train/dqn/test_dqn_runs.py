@@ -1,6 +1,7 @@
 """Compiled runs of DQN: one seed, the same bytes, in chunks of any length, killed or not."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from run_results import TINY, checkpoint_files, events, resume, rows, train, tra
 
 from loopless.runs.checkpoint import Checkpoints
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered_programs", "no_renderer")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_renderer")]
 
 KINDS = {
     "uniform": {},
@@ -19,17 +20,27 @@ KINDS = {
 }
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A function from a config to its run without a disturbance, trained once and read by many."""
+
+    @cache
+    def run_of(config):
+        assert not config.problems(), config.problems()
+        return train(tmp_path_factory.mktemp("runs"), config, "whole")
+
+    return run_of
+
+
 @pytest.fixture(scope="module", params=KINDS)
-def whole(request, tmp_path_factory):
-    """A config, and its run without a disturbance."""
+def whole(request, trained):
     config = replace(TINY, **KINDS[request.param])
-    assert not config.problems(), config.problems()
-    return config, train(tmp_path_factory.mktemp("runs"), config, "whole")
+    return config, trained(config)
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("runs"), TINY, "plain")
+def plain(trained):
+    return trained(TINY)
 
 
 def test_killed_and_resumed_it_ends_with_the_same_bytes(whole, tmp_path):

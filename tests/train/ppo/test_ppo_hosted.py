@@ -15,7 +15,7 @@ from loopless.runs.progress.clock import Clock
 from loopless.train.ppo.config import PPO
 from loopless.train.ppo.hosted import learn_rollout
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered_programs", "no_renderer")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_renderer")]
 
 TINY = PPO(
     env="loopless/Chain-v0", mode="hosted", hidden=(6,), envs=2, horizon=8, minibatches=2,

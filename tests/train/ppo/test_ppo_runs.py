@@ -27,7 +27,7 @@ from loopless.train import registry
 from loopless.train.commands import agents_of
 from loopless.train.ppo.config import PPO
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remembered_programs", "no_renderer")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_renderer")]
 
 TINY = PPO(
     env="loopless/Chain-v0", hidden=(6,), envs=2, horizon=8, minibatches=2, epochs=2, steps=320,

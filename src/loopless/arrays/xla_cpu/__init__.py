@@ -3,13 +3,13 @@
 import os
 
 VARIABLE = "LOOPLESS_NATIVE"
-PARTS = ("product", "adam", "avatarl")
+PARTS = ("product", "avatarl")
 
 
 def is_on(part: str) -> bool:
     """Return whether this part may be used: LOOPLESS_NATIVE is unset or 1, or it names the part.
 
-    LOOPLESS_NATIVE=0 switches every part off, and a list such as "product,avatarl" all but these.
+    LOOPLESS_NATIVE=0 switches every part off, and a list such as "avatarl" all but its names.
     Read when a program is traced, so that programs that exist already stay as they are.
     """
     setting = os.environ.get(VARIABLE, "1").strip()

@@ -17,7 +17,7 @@ the parameters they have at this vocabulary and block:
     250M       16     16   1024       50304   1024  254,101,504
 
 124M is the smallest published GPT-2. `sampling.py` draws text from a model, `weights.py` reads
-published weights. The tests compare it with plain loops (`tests/nets/gpt_loop.py`).
+published weights. The tests compare it with plain loops (`tests/nets/gpt/gpt_loop.py`).
 """
 
 from typing import Any, NamedTuple

@@ -7,15 +7,10 @@ and both moments at every step. Weights are one array or a tree of them.
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-
-from loopless.process import threads
-
-NATIVE_SIZE = 2**15  # weights from which on our own compiled code makes the step
 
 
 class Moments(NamedTuple):
@@ -55,17 +50,13 @@ class Optimizer:
         if isinstance(decay, int | float):
             decay = jax.tree.map(lambda _: decay, weights)
         trees = weights, moments.mu, moments.nu, gradient
-        one, two, step = self.beta_1, self.beta_2, _adam
-        if _in_one_pass(trees):
-            from loopless.arrays.xla_cpu.adam import adam
-
-            step = partial(jax.lax.platform_dependent, cpu=adam, default=_adam)
+        one, two = self.beta_1, self.beta_2
 
         def move(w, mu, nu, g, decay) -> tuple:
             # 1 − βᵗ, of which a subtraction would lose digits while t is small.
             shares = (-jnp.expm1(count.astype(w.dtype) * _log(beta)) for beta in (one, two))
             numbers = one, 1 - one, two, 1 - two, self.epsilon, decay, rate, *shares, accepted
-            return step(w, mu, nu, g, numbers)
+            return _adam(w, mu, nu, g, numbers)
 
         leaves = zip(*map(jax.tree.leaves, (*trees, decay)), strict=True)
         new = zip(*(move(*arrays) for arrays in leaves), strict=True)
@@ -78,7 +69,7 @@ def _log(x: float) -> float:
 
 
 def _adam(w, mu, nu, g, numbers: tuple) -> tuple:
-    """One array's step in JAX operations; `arrays.xla_cpu.adam` does the same in one pass."""
+    """Return one array's weights and moments after a step."""
     one, rest_of_one, two, rest_of_two, epsilon, decay, rate, of_mu, of_nu, accepted = numbers
 
     def gated(new, old):
@@ -89,23 +80,6 @@ def _adam(w, mu, nu, g, numbers: tuple) -> tuple:
     mu, nu = jax.lax.optimization_barrier((mu, nu))
     change = mu / of_mu / (jnp.sqrt(nu / of_nu) + epsilon)
     return gated(w - rate * (change + decay * w), w), mu, nu
-
-
-def _in_one_pass(trees: tuple) -> bool:
-    """Return whether our own compiled code makes the step: a large one, on one core of a CPU.
-
-    On several cores XLA is faster, and it fuses a small step with what is around it.
-    """
-    if any(x.dtype != jnp.float32 for x in jax.tree.leaves(trees)):
-        return False
-    if sum(x.size for x in jax.tree.leaves(trees[0])) < NATIVE_SIZE:
-        return False
-    if threads() > 1 or jax.default_backend() != "cpu":
-        return False
-    from loopless.arrays.xla_cpu import is_on
-    from loopless.arrays.xla_cpu.adam import is_here
-
-    return is_on("adam") and is_here()
 
 
 def clip_by_norm(gradient: Any, norm: Any, max_norm: float | None) -> Any:
