@@ -11,6 +11,8 @@ import pytest
 from loopless import demo
 from loopless.bench.result import Measurement, Result, save
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 VERDICT = {
     "function": "wrong:gae", "claim": "gae", "called": {}, "how": "NumPy", "findings": [],
     "diagnosis": ["Treats truncation as termination."], "notes": [], "failing": None,

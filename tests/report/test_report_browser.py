@@ -7,7 +7,10 @@ from support.chromium import BINARY, Chromium
 from loopless.report.gathering import gather
 from loopless.report.page import page
 
-pytestmark = pytest.mark.skipif(BINARY is None, reason="no browser is installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BINARY is None, reason="no browser is installed"),
+]
 
 
 @pytest.fixture(scope="module")

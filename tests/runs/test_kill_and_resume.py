@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 # A trainer in miniature, the way the real ones use these parts.
 TRAINER = """
 import signal, sys

@@ -11,6 +11,8 @@ import pytest
 
 from loopless.runs.signals import SHOW_CURSOR, StopSignals
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 TRAIN = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test runner may have it ignored

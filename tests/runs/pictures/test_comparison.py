@@ -25,7 +25,8 @@ def run(tmp_path):
 
 
 def groups_of(*folders):
-    return {group.label: len(group.curves) for group in group_runs([*map(Run.read, folders)], "loss")}
+    groups = group_runs([*map(Run.read, folders)], "loss")
+    return {group.label: len(group.curves) for group in groups}
 
 
 def test_runs_that_differ_by_seed_are_one_group(run):

@@ -18,6 +18,8 @@ from loopless.runs.metrics import Log
 from loopless.runs.pictures import drawing
 from loopless.runs.pictures.renderer import Renderer
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 PNG = b"\x89PNG\r\n\x1a\n"
 OWN = {"modules": ["made_up_pictures"]}
 

@@ -13,6 +13,8 @@ from rich.console import Console
 from loopless.runs.progress import parts as progress
 from loopless.runs.progress.parts import Part, run_all
 
+pytestmark = pytest.mark.slow  # it starts processes
+
 WAITS = "import time, sys; print('waiting', file=sys.stderr, flush=True); time.sleep(60)"
 SAVES = f"""
 import signal, sys
