@@ -139,5 +139,13 @@ def test_every_command_of_the_demo_is_one_that_there_is(at):
             assert config.problems() == []
 
 
+def test_an_installed_copy_leaves_out_the_races_and_says_so(at, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "suite_names", lambda: ())
+    assert demo.demo(["verify"], at, command) == 0
+    assert "The races (returns, q_learning) are left out" in capsys.readouterr().err
+    assert demo.demo(["returns"], at, command) == 2
+    assert "there is no part 'returns'" in capsys.readouterr().err
+
+
 if __name__ == "__main__":
     _fake(sys.argv[1:])

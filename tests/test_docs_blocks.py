@@ -42,6 +42,7 @@ def program(page):
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PYTHON)
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -86,6 +87,7 @@ def test_a_command_is_one_that_exists(command):
             pytest.fail(f"nothing here knows whether {words[0]} exists")
 
 
+@pytest.mark.slow
 def test_the_report_of_the_committed_results_is_written(tmp_path, monkeypatch):
     (command,) = (line for line in COMMANDS if line.startswith("loopless report"))
     (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")

@@ -43,6 +43,7 @@ def fetched(page):
     return [address for tag in tags for address in own.findall(tag)] + styles
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_from_elsewhere(site):
     assert {name: found for name, page in site.items() if (found := fetched(page))} == {}
 
@@ -59,18 +60,21 @@ def test_what_would_be_fetched_is_noticed(page):
     assert fetched(page)
 
 
+@pytest.mark.slow
 def test_formulae_are_drawn_by_the_browser(site):
     page = site["areas/returns.html"]
     assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in page
     assert "$" not in re.sub(r"<(code|script)\b.*?</\1>", "", page, flags=re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_site_are_those_of_the_committed_results(site):
     for row in headline_table(("five", "further"), RESULTS)[2:-2]:
         for cell in row.strip("| ").split(" | "):
             assert cell.replace("*", "") in text_of(site["speed.html"])
 
 
+@pytest.mark.slow
 def test_every_proposal_of_the_notes_stands_beside_its_claim(site):
     page = " ".join(text_of(site["speed.html"]).split())
     for path in RESULTS.glob("*.json"):
@@ -78,10 +82,12 @@ def test_every_proposal_of_the_notes_stands_beside_its_claim(site):
             assert row.role != "proposal" or " ".join(row.claim.split()) in page
 
 
+@pytest.mark.slow
 def test_the_glossary_has_every_metric(site):
     assert [name for name in METRICS if f"<code>{name}</code>" not in site["metrics.html"]] == []
 
 
+@pytest.mark.slow
 def test_every_command_is_documented(site):
     named = re.findall(r'<h2 id="(\w+)">loopless', site["commands.html"])
     assert named == list(tables.subcommands())
@@ -95,6 +101,7 @@ def test_flags_are_spelled_as_they_are_given():
     assert "| `--peers` | Measure other libraries too, those that are installed. | on |" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_every_flag_of_a_trainer_is_documented(site, trainer):
     rows = tables.flags(trainer).splitlines()[2:]

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from loopless.bench import compare
 from loopless.bench.command import bench
-from loopless.bench.result import Measurement, Result, save
+from loopless.bench.result import Measurement, Result, load_all, save
 from loopless.bench.suites import Options
 
 
@@ -85,3 +85,12 @@ def test_a_file_that_cannot_be_compared_with_is_refused_before_measuring(tmp_pat
     options = Options(json=tmp_path / "new.json", compare=tmp_path / "old.json")
     assert bench(options, pytest.fail, lambda threads: None) == 2
     assert "old.json" in capsys.readouterr().err
+
+
+def test_an_older_result_is_compared_under_the_suites_new_name(tmp_path):
+    (tmp_path / "old.json").write_text(
+        '{"suite": "training", "settings": {}, "machine": {}, "measurements": [], '
+        '"interrupted": false, "schema": 2}'
+    )
+    (old,) = load_all(tmp_path / "old.json")
+    assert (old.suite, old.titles, old.headlines, old.sources) == ("dqn_speed", {}, (), {})
