@@ -8,6 +8,7 @@ import pytest
 from loopless.nets.conv import Convolutions, PatchConvolutions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_patches_give_the_features_and_gradients_of_convolutions(dtype):
     rng = np.random.default_rng(0)

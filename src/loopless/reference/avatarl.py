@@ -3,7 +3,6 @@
 The truth for `kernels.avatarl`. Logits are [..., V], the rest [...]; results are new float64
 arrays, and sets and rewards are dense, [..., V], so that they do not depend on any order of
 actions. `cap` cuts the action set short as the first published versions did, gold being last.
-Tests: `tests/reference/test_avatarl_reference.py`.
 """
 
 import math
@@ -30,96 +29,96 @@ class Settings(NamedTuple):
 
 
 class Position(NamedTuple):
-    """What one position comes to."""
+    """The result of one position."""
 
     actions: list[int]
     rewards: dict[int, float]  # of each action; in "fixed" the target itself
     loss: float
     gradient: list[float]  # of this position's loss by its student logits
     entropy: float  # of the student over the vocabulary, at the variant's temperature
-    divergence: float  # KL of the normalised rewards from that
+    divergence: float  # KL of the normalized rewards from that
 
 
 def avatarl_loss(student_logits, critic_logits, targets, *, mask=None, **settings):
-    """The mean loss of the unmasked positions, and means of what was seen on the way."""
-    found = [p for _, p in _positions(student_logits, critic_logits, targets, mask, settings)]
-    golds = [p.rewards.get(y, 0.0) for y, p in _golds(found, targets, mask)]
+    """Return the mean loss of the unmasked positions, and the means of its statistics."""
+    positions = [p for _, p in _positions(student_logits, critic_logits, targets, mask, settings)]
+    golds = [p.rewards.get(y, 0.0) for y, p in _golds(positions, targets, mask)]
     stats = {
         "gold_reward": _mean(golds),
         "gold_rewarded": _mean([1.0 if reward > 0 else 0.0 for reward in golds]),
-        "kept": _mean([float(sum(r > 0 for r in p.rewards.values())) for p in found]),
-        "actions": _mean([float(len(p.actions)) for p in found]),
-        "kl": _mean([p.divergence for p in found]),
-        "entropy": _mean([p.entropy for p in found]),
+        "kept": _mean([float(sum(r > 0 for r in p.rewards.values())) for p in positions]),
+        "actions": _mean([float(len(p.actions)) for p in positions]),
+        "kl": _mean([p.divergence for p in positions]),
+        "entropy": _mean([p.entropy for p in positions]),
     }
-    return _mean([p.loss for p in found]), stats
+    return _mean([p.loss for p in positions]), stats
 
 
 def avatarl_gradients(student_logits, critic_logits, targets, *, mask=None, **settings):
-    """The derivative of `avatarl_loss` by the student's logits [..., V]."""
+    """Return the derivative of `avatarl_loss` by the student's logits [..., V]."""
     gradients = np.zeros(np.shape(student_logits))
-    found = list(_positions(student_logits, critic_logits, targets, mask, settings))
-    for place, position in found:
+    positions = list(_positions(student_logits, critic_logits, targets, mask, settings))
+    for index, position in positions:
         for j in range(len(position.gradient)):
-            gradients[(*place, j)] = position.gradient[j] / len(found)
+            gradients[(*index, j)] = position.gradient[j] / len(positions)
     return gradients
 
 
 def avatarl_actions(student_logits, critic_logits, targets, *, mask=None, **settings):
-    """Whether each token is in the action set, [..., V]; nothing is, where masked."""
+    """Return whether each token is in the action set, [..., V]; no token is, where masked."""
     dense = np.zeros(np.shape(student_logits), dtype=bool)
-    for place, p in _positions(student_logits, critic_logits, targets, mask, settings):
+    for index, p in _positions(student_logits, critic_logits, targets, mask, settings):
         for i in p.actions:
-            dense[(*place, i)] = True
+            dense[(*index, i)] = True
     return dense
 
 
 def avatarl_rewards(student_logits, critic_logits, targets, *, mask=None, **settings):
-    """Each token's reward, [..., V], and 0 outside the action set."""
+    """Return each token's reward, [..., V], and 0 outside the action set."""
     dense = np.zeros(np.shape(student_logits))
-    for place, p in _positions(student_logits, critic_logits, targets, mask, settings):
+    for index, p in _positions(student_logits, critic_logits, targets, mask, settings):
         for i, reward in p.rewards.items():
-            dense[(*place, i)] = reward
+            dense[(*index, i)] = reward
     return dense
 
 
 def soft_cross_entropy(logits, tokens, weights, *, mask=None):
-    """Mean over positions of −Σ_i w_i log π(a_i), and its gradient by the logits."""
+    """Return the mean over positions of −Σ_i w_i log π(a_i), and its gradient by the logits."""
     logits, losses, gradients = np.asarray(logits, float), [], np.zeros(np.shape(logits))
     places = list(_places(np.shape(tokens)[:-1], mask))
-    for place in places:
-        log_pi = _log_softmax(logits[place].tolist())
+    for index in places:
+        log_pi = _log_softmax(logits[index].tolist())
         pairs = [
-            (int(a), float(w)) for a, w in zip(tokens[place], weights[place], strict=True) if w != 0
+            (int(a), float(w)) for a, w in zip(tokens[index], weights[index], strict=True) if w != 0
         ]
         losses.append(-math.fsum(w * log_pi[a] for a, w in pairs))
         total = math.fsum(w for _, w in pairs)
         for j in range(len(log_pi)):
             own = math.fsum(w for a, w in pairs if a == j)
-            gradients[(*place, j)] = (total * math.exp(log_pi[j]) - own) / len(places)
+            gradients[(*index, j)] = (total * math.exp(log_pi[j]) - own) / len(places)
     return _mean(losses), gradients
 
 
 def distillation(student_logits, critic_logits, *, temperature=1.0, mask=None):
-    """Mean of τ² KL(softmax(c/τ) ‖ softmax(z/τ)), and its gradient by the student's logits."""
+    """Return the mean of τ² KL(softmax(c/τ) ‖ softmax(z/τ)), and its gradient by z, the student."""
     student, critic = np.asarray(student_logits, float), np.asarray(critic_logits, float)
     losses, gradients = [], np.zeros(student.shape)
     places = list(_places(student.shape[:-1], mask))
-    for place in places:
-        log_pi = _log_softmax([x / temperature for x in student[place].tolist()])
-        log_m = _log_softmax([x / temperature for x in critic[place].tolist()])
+    for index in places:
+        log_pi = _log_softmax([x / temperature for x in student[index].tolist()])
+        log_m = _log_softmax([x / temperature for x in critic[index].tolist()])
         terms = [
             math.exp(m) * (m - pi) for m, pi in zip(log_m, log_pi, strict=True) if m > -math.inf
         ]
         losses.append(temperature**2 * sum(terms))
         for j in range(len(log_pi)):
             difference = math.exp(log_pi[j]) - math.exp(log_m[j])
-            gradients[(*place, j)] = temperature * difference / len(places)
+            gradients[(*index, j)] = temperature * difference / len(places)
     return _mean(losses), gradients
 
 
 def position(z: list[float], c: list[float], y: int, settings: Settings) -> Position:
-    """One position: student logits z, critic logits c, gold token y."""
+    """Return one position's result: student logits z, critic logits c, gold token y."""
     if settings.variant not in VARIANTS:
         raise ValueError(f"unknown variant {settings.variant!r}; choose one of {VARIANTS}.")
     actions = []
@@ -137,7 +136,7 @@ def position(z: list[float], c: list[float], y: int, settings: Settings) -> Posi
 
 
 def _best(x, k):
-    """The k largest, the first of equals first."""
+    """Return the k largest, the first of equals first."""
     return sorted(range(len(x)), key=lambda i: (-x[i], i))[:k]
 
 
@@ -170,7 +169,7 @@ def _power(x, exponent):
 
 
 def _rewards(u, settings):
-    """As published: the threshold is not normalised as the products are."""
+    """As published: the threshold is not normalized as the products are."""
     total, n = math.fsum(u.values()), len(u)
     scaled = {}
     for i in u:
@@ -249,29 +248,29 @@ def _positions(student_logits, critic_logits, targets, mask, settings):
         for name in ("reality_weight", "critic_weight")
         if name in rest
     }
-    for place in _places(shape, mask):
-        y = int(targets[place])
+    for index in _places(shape, mask):
+        y = int(targets[index])
         if not 0 <= y < student.shape[-1]:
             raise ValueError(f"a token is from 0 to {student.shape[-1] - 1}; got {y}.")
-        here: dict[str, Any] = {name: x[place].item() for name, x in weights.items()}
+        here: dict[str, Any] = {name: x[index].item() for name, x in weights.items()}
         chosen = Settings(**rest, **here)
-        yield place, position(student[place].tolist(), critic[place].tolist(), y, chosen)
+        yield index, position(student[index].tolist(), critic[index].tolist(), y, chosen)
 
 
-def _golds(found, targets, mask):
+def _golds(positions, targets, mask):
     targets = np.asarray(targets)
     places = _places(targets.shape, mask)
-    return [(int(targets[place]), p) for place, p in zip(places, found, strict=True)]
+    return [(int(targets[index]), p) for index, p in zip(places, positions, strict=True)]
 
 
 def _places(shape, mask):
-    for place in np.ndindex(shape):
-        if mask is None or np.asarray(mask)[place]:
-            yield place
+    for index in np.ndindex(shape):
+        if mask is None or np.asarray(mask)[index]:
+            yield index
 
 
 def _mean(x):
-    """0 of nothing; exact where it can be."""
+    """Return the mean, 0 of nothing."""
     if not x:
         return 0.0
     return (math.fsum(x) if all(math.isfinite(value) for value in x) else sum(x)) / len(x)

@@ -171,6 +171,7 @@ print("while(" in text, "loopless_product" in text, np.array_equal(loop(a), step
 """
 
 
+@pytest.mark.slow
 def test_inside_a_loop_that_is_one_function_it_is_the_same():
     flag = f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={SMALL_LOOP}"
     done = subprocess.run(

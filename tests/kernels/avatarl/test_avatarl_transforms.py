@@ -101,6 +101,7 @@ def test_without_gradients_nothing_is_recorded():
         assert not avatarl_loss(z.requires_grad_(), c, y, top_k=2)[0].requires_grad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["fixed", "original"])
 def test_torch_compiles_whole(variant):
     data = positions((6,), 12, 56) | {"mask": np.array([True] * 5 + [False])}

@@ -98,6 +98,7 @@ def loss(model, tokens):
 GRADIENT = jax.jit(jax.value_and_grad(loss))
 
 
+@pytest.mark.slow
 def test_checkpointing_changes_neither_value_nor_gradient():
     plain = in_float64(tiny(checkpoint=False))
     value, gradient = GRADIENT(plain, TOKENS)

@@ -16,7 +16,7 @@ from loopless.arrays.library import Library
 
 VARIANTS = ("fixed", "original", "subset", "full")
 FIXED, ORIGINAL, SUBSET, FULL = range(len(VARIANTS))
-STATS = ("gold_reward", "gold_rewarded", "kept", "actions", "kl", "entropy")
+STATS: tuple[str, ...] = ("gold_reward", "gold_rewarded", "kept", "actions", "kl", "entropy")
 TINY = 1e-8  # in the divisions of the published code
 FLOOR = 1e-10  # in the logarithms of the published original
 
