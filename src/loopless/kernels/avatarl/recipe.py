@@ -219,7 +219,7 @@ def evaluate(
         entropy,
     )
     losses = loss(gained, divisor, bonus, entropy)
-    named = dict(zip(STATS, stats, strict=True))
+    named: dict[str, Any] = dict(zip(STATS, stats, strict=True))
     return Evaluation(losses, named, alpha, pushed * (rate / divisor), bonus)
 
 
