@@ -153,7 +153,8 @@ def test_the_eigenvalues_are_of_the_kernel_and_not_of_the_successor_representati
 
 @pytest.mark.parametrize("encode", ["states", "batches"])
 def test_errors_are_averaged_over_all_states_or_over_batches(encode):
-    case = Case(tiny(encode=encode, learning_rate=1e-12, dual_rate=0.0))
+    rates = {"learning_rate": 1e-12, "learning_rate_end": 1e-13, "dual_rate": 0.0}
+    case = Case(tiny(encode=encode, **rates))
     key, table, learner = case.key, jnp.asarray(case.table), case.learner()
     after, _ = quick(case.algorithm.chunk)(learner, table, case.data, key, 0, np.int32(400))
     learned = np.asarray(case.algorithm.evaluate(learner, table)["learned"])
