@@ -1,1 +1,1 @@
-"""What differs between NumPy, PyTorch and JAX: library lookup, input checks, the scan engines."""
+"""What differs between NumPy, PyTorch and JAX: dispatch, checks, scans, logits, calls from XLA."""

@@ -60,8 +60,8 @@ def positive(function: str, name: str, x) -> float | int:
 def is_array(x, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
     """Return whether `x` is a plain NumPy array of exactly this dtype and shape.
 
-    For the lanes that serve the common case at once, since small batches spend their time in
-    checks; `dtype` must be one of NumPy's own objects.
+    For the fast paths of the common case, since small batches spend their time in checks. The dtype
+    is compared by identity, so that it must be one of NumPy's own objects.
     """
     return x.__class__ is np.ndarray and x.dtype is dtype and x.shape == shape
 
@@ -75,14 +75,14 @@ class Arguments:
         self.library: Library = self._library(name, first)
 
     def attempt(self, check: Callable, *args, **keywords) -> Any:
-        """Return what `check` does; remember what it raises, for `refuse` to say all at once."""
+        """Return the result of `check`; if it raises, remember the error for `refuse`."""
         try:
             return check(*args, **keywords)
         except (TypeError, ValueError) as problem:
             self.problems.append(problem)
 
     def refuse(self) -> None:
-        """Raise one error that says all problems remembered so far, if there are any."""
+        """Raise one error that lists all problems remembered so far, if there are any."""
         problems = self.problems
         if problems:
             types = all(isinstance(problem, TypeError) for problem in problems)
@@ -115,7 +115,7 @@ class Arguments:
                 self.same_library(name, x)
             if x.shape != first.shape:
                 raise self._other_shape(name, x.shape)
-            if dtype is None or x.dtype != dtype:  # NumPy's float64 equals None
+            if dtype is None or x.dtype != dtype:  # NumPy's dtype float64 == None is true
                 if not library.is_float(x):
                     raise TypeError(
                         f"{self.function}: {name} has dtype {x.dtype}; {_FLOATS} Convert it first, "
@@ -167,7 +167,7 @@ class Arguments:
         return x
 
     def spreads(self, name: str, x, shape: tuple[int, ...]) -> None:
-        """Refuse what is not a floating array with one entry or all along each axis of `shape`."""
+        """Refuse all but floating arrays with one entry or all along each axis of `shape`."""
         self.same_library(name, x)
         if x.ndim:  # a 1-D array beside [T, B] data could mean either axis, so it is refused
             fits = x.ndim == len(shape) and all(
@@ -203,7 +203,10 @@ class Arguments:
         self._same_device(name, x, like_name)
 
     def shaped(self, name: str, x, shape, like_name: str = "", like=None) -> None:
-        """Refuse what is not alike, or not of `shape`, which follows from `like` (the first)."""
+        """Refuse what `alike` refuses, and other shapes than `shape`, which follows from `like`.
+
+        `like` is the first array if left out.
+        """
         self.alike(name, x, like_name)
         if x.shape != shape:
             raise self.misshapen(name, x, tuple(shape), like_name, like)
@@ -211,7 +214,7 @@ class Arguments:
     def misshapen(self, name: str, x, wanted, like_name: str = "", like=None) -> ValueError:
         """Return the error for an array whose shape does not follow from that of `like`."""
         shape = tuple((self.first if like is None else like).shape)
-        wanted = str(wanted).replace("'", "")  # axes of any length are letters
+        wanted = str(wanted).replace("'", "")  # axes of any length are given as letters
         return ValueError(
             f"{self.function}: {name} has shape {tuple(x.shape)}; beside {like_name or self.name} "
             f"of shape {shape} it must be {wanted}. Nothing is broadcast or squeezed here."

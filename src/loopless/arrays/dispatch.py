@@ -1,7 +1,7 @@
 """How callers' arrays reach the compiled kernels, and how results come back.
 
 Compiled kernels take flat NumPy arrays. A PyTorch tensor on the CPU is looked at as a NumPy array
-on the same memory, without a copy, wherever nothing but eager PyTorch needs to know: not while a
+on the same memory, without a copy, wherever nothing but eager PyTorch is at work: not while a
 program is traced, and not where PyTorch is to record a derivative. This file is the only place
 where that is decided. Large results are written to memory that earlier results no longer use.
 """
@@ -45,10 +45,10 @@ def eager_torch(x) -> Any:
 
 
 def numpy_views(torch, fields: Iterable, *, detach: bool = True) -> list | None:
-    """Return the fields with arrays on their memory in place of tensors; None if one has none.
+    """Return the fields with NumPy views in place of tensors, or None if a tensor has no view.
 
-    `detach` says that gradients are not the caller's concern; without it a tensor that requires
-    one has no view. Numbers, strings and None pass as they are. For eager execution only.
+    With `detach` gradients are ignored; without it a tensor that requires a gradient has no view.
+    Numbers, strings and None pass as they are. For eager execution only.
     """
     views = []
     for x in fields:
@@ -67,9 +67,10 @@ def numpy_views(torch, fields: Iterable, *, detach: bool = True) -> list | None:
 
 
 def on_host(library: Library, *fields) -> list | None:
-    """Return the fields as NumPy arrays on their own memory, or None where nobody may look at them.
+    """Return the fields as NumPy arrays on the same memory, or None if values cannot be looked at.
 
-    Tensors are seen on the CPU, gradients aside, outside of traces; JAX arrays never.
+    Tensors are looked at only on the CPU and outside of traces, without their gradients; JAX arrays
+    never.
     """
     if library is NUMPY:
         return list(fields)
@@ -109,8 +110,8 @@ def with_gradients(compute: Callable, options: tuple, fields: tuple, inputs: tup
     """Return the outputs of `compute(*options, derivatives, *fields)`, the first differentiable.
 
     `compute` returns outputs, and derivatives of the first by each of `inputs` if `derivatives` is
-    true, else (). It is true where eager PyTorch records a gradient; JAX and traces differentiate
-    the computation itself.
+    true, else (). `derivatives` is true where eager PyTorch records a gradient; JAX and traces
+    differentiate the computation itself.
     """
     torch = None if fields[0].__class__ is np.ndarray else eager_torch(fields[0])
     if torch is None:
@@ -149,7 +150,7 @@ def flat(x: np.ndarray, dtype) -> np.ndarray:
 
 
 def flat_or_number(x, shape: tuple[int, ...], dtype):
-    """Return a number in `dtype`, or an array spread over `shape` and flat."""
+    """Return a number as a scalar of `dtype`, or an array broadcast to `shape` and flat."""
     if isinstance(x, NUMBER):
         return number_of(x, dtype)
     return flat(np.broadcast_to(x, shape), dtype)
@@ -186,7 +187,7 @@ _COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an uninitialized array, like `np.empty`, in used memory if it is large."""
+    """Return an uninitialized array; a large one reuses the memory of earlier results."""
     size = math.prod(shape) * dtype.itemsize
     if not SMALLEST <= size <= BYTES // 2:
         return np.empty(shape, dtype)

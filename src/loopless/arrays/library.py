@@ -100,7 +100,7 @@ class JAX:
 
     def kind(self, x) -> str:
         if self.xp.issubdtype(x.dtype, self.xp.floating):
-            return "f"  # ml_dtypes' bfloat16 says kind V of itself
+            return "f"  # the kind of ml_dtypes' bfloat16 is V
         return "i" if x.dtype.kind == "u" else x.dtype.kind
 
     def promote(self, x, y):
@@ -113,7 +113,7 @@ class JAX:
         return x.astype(dtype)
 
     def same_device(self, x, y) -> bool:
-        return True  # XLA places arrays itself, and says so itself where it cannot
+        return True  # XLA places arrays itself, and raises its own error where it cannot
 
     def constant(self, x):
         return self.jax.lax.stop_gradient(x) if hasattr(x, "dtype") else x
@@ -139,7 +139,7 @@ def library_of(x) -> Library | None:
 
 
 def typed(library: Library, x, dtype, like) -> Any:
-    """Return a number or an array in this dtype; a number of PyTorch's becomes a 0-d tensor."""
+    """Return a number or an array in this dtype; for PyTorch a number becomes a 0-d tensor."""
     if not isinstance(x, NUMBER):
         return library.cast(x, dtype)
     if library.name == "torch":
@@ -148,7 +148,7 @@ def typed(library: Library, x, dtype, like) -> Any:
 
 
 def compiled_once(library: Library, function: Callable, static: tuple[int, ...]) -> Callable:
-    """Return `function` as one compiled program where the library has that (JAX), else as it is.
+    """Return `function` as one program if the library compiles (JAX), else as it is.
 
     `static` are the positions of arguments that are no arrays. Outside jit a call is then one
     dispatch instead of thirty.

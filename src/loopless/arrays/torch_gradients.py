@@ -11,7 +11,7 @@ def attach(loss, gradients, inputs):
     """Return `loss` [...] with a gradient to each of `inputs` [..., *more], and to nothing else.
 
     `gradients` are the derivatives of each loss by its own part of each input. Differentiable
-    once: the derivative is a constant here, and PyTorch says so if asked for more.
+    once: the derivative is a constant here, and PyTorch raises an error if asked for more.
     """
     return _Attached.apply(loss, gradients, *inputs)
 

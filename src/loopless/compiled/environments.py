@@ -1,4 +1,4 @@
-"""Walks over steps of environments: episodes of a block summed up, and walks through grid worlds.
+"""Loops over steps of environments: totals of the episodes in a block, and walks in grid worlds.
 
 `count` and `finish` are called by `envs.hosted.blocks`, `walk` by `envs.grids.collect`.
 """
@@ -42,8 +42,8 @@ def count(
 def finish(all_obs, next_obs, exact_reward, reward, terminated, truncated, final_obs):
     """Fill `next_obs` [T, N, D] from `all_obs` [T + 1, N, D], and `reward`.
 
-    Returns whether all numbers are finite. If `final_obs`, steps that ended an episode keep their
-    successors.
+    Returns whether all numbers are finite. If `final_obs`, steps that ended an episode keep the
+    successors that `next_obs` holds already.
     """
     finite = True
     steps, envs, width = next_obs.shape
@@ -67,12 +67,13 @@ def walk(
     targets, cumulative_chances, policy, starts, goals, limit, steps, is_double, key, obs,
     terminals, actions, lengths,
 ):  # fmt: skip
-    """Fill rows [envs, width] with `steps` transitions each, and `lengths` with how much counts.
+    """Fill rows [envs, width] with `steps` transitions each, and `lengths` with how long they got.
 
     `targets` [states, actions, K] and `cumulative_chances`, running sums of their chances;
     `policy`, running sums over actions [states, actions], or [0, 0] if uniform; `starts`, the
-    states to begin at. Every environment has a generator of its own, made from the seed and its
-    number, so that its row does not depend on how many others there are.
+    states to begin at. `terminals` marks each episode's last state, and if `is_double` the one
+    before it. Every environment has a generator of its own, made from the key and its number, so
+    that its row does not depend on how many others there are.
     """
     kinds, outcomes = targets.shape[1], targets.shape[2]
     is_uniform = policy.shape[0] == 0

@@ -1,10 +1,10 @@
 """The episodic sampler: draw a row, a start in it, a gap to a later step, and gather fields.
 
-In phases over all items, so that arithmetic runs in SIMD and the waits for memory overlap. Item i
-of a call takes the generator's numbers c + 3i (its row), c + 3i + 1 (its start) and c + 3i + 2
-(its gap), whichever of them it needs. Fields are bytes of packed rows, so that one compiled
-sampler serves every declaration. Called by `replay.host.episodic.draws`; loop twin:
-`reference.episodic`; device twin: `replay.device.episodes.draw_gaps`.
+It works in phases over all items, so that arithmetic runs in SIMD and waits for memory overlap.
+Item i of a call takes the generator's numbers c + 3i (its row), c + 3i + 1 (its start) and
+c + 3i + 2 (its gap), whichever of them it needs. Fields are bytes of packed rows, so that one
+compiled sampler serves every declaration of fields. Called by `replay.host.episodic.draws`; loop
+twin: `reference.episodic`; device twin: `replay.device.episodes.draw_gaps`.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -53,7 +53,7 @@ def _prefetch(typing_context, array, i):
 def natural_log(u):
     """Return ln u of a normal number u > 0, to a few units in the last place.
 
-    Without calls and branches, so that LLVM makes SIMD of it: u = 2^e·m with √½ ≤ m < √2, and
+    There are no calls and branches, so that LLVM makes SIMD of it: u = 2^e·m with √½ ≤ m < √2, and
     ln m = 2 artanh s with s = (m − 1) / (m + 1), whose series ends below 2⁻⁵³ because s² < 0.03.
     """
     bits_of_u = np.float64(u).view(np.int64)
@@ -103,7 +103,7 @@ def search(sums, targets, out):
         half = count >> one
         for g in range(np.uint64(out.size)):
             low = np.uint64(out[g])
-            # By the sign bit: of a comparison LLVM makes a branch, which mispredicts half the time
+            # By the sign bit: LLVM turns a comparison into a branch, mispredicted half the time
             below_target = np.float64(sums[low + half - one] - targets[g]).view(np.int64) >> 63
             out[g] = low + (half & np.uint64(below_target))
         count -= half
@@ -189,7 +189,7 @@ def sample(
     random, choice, group, table, row_sums, aliases, pairs,
     kind, log_discount, max_horizon, block, count, packed, stride, fields,
 ):  # fmt: skip
-    """Draw `count` starts, and gaps unless there are to be none, and gather the small fields.
+    """Draw `count` starts, and gaps unless `kind` is NO_GAP, and gather the small fields.
 
     `table` [3, rows + 1] says where each row begins and ends and how many starts come before
     it. Starts stand, in this order, in the ring `pairs` [size, (flat index, horizon)].

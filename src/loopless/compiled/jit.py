@@ -26,15 +26,15 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.sigutils import normalize_signature
 from numba.extending import overload as numba_overload
 
-_OVERLOADS: dict[Any, list[FunctionType]] = {}  # of a function: its implementations
+_OVERLOADS: dict[Any, list[FunctionType]] = {}  # function → its implementations
 
 
 def jit(*, contract: bool = True, reassociate: bool = False, inline: bool = False):
     """Return Numba's `njit` with the options that all kernels share, and our disk cache.
 
     Nothing may change how NaN and infinity behave. A product and a sum may `contract` to one
-    instruction with one rounding; sums may be reordered if `reassociate`. With `inline` the caller
-    takes in the function before types are inferred.
+    instruction with one rounding; sums may be reordered if `reassociate`. With `inline` the
+    function is inlined into its caller before types are inferred.
     """
     allowed = {name for name, on in (("contract", contract), ("reassoc", reassociate)) if on}
     options = {
@@ -60,7 +60,7 @@ def c_function(signature):
 
 
 def overload(function):
-    """Return Numba's `overload` of this function; keys of the disk cache follow it."""
+    """Return Numba's `overload` of this function, recorded for the keys of the disk cache."""
 
     def decorate(implementation):
         _OVERLOADS.setdefault(function, []).append(implementation)

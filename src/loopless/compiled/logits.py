@@ -23,7 +23,7 @@ from loopless.compiled.math import exp, log, lowest
 
 SHORT = 256  # tokens at most of rows that are surveyed side by side
 LANES = 128  # rows side by side
-WIDTH = LANES + 16  # of a tile in memory: a power of two would crowd into a few sets of the cache
+WIDTH = LANES + 16  # of a tile: with a power of two, its rows would share few sets of the cache
 STRIPE = 64  # neighbors in a long row, each the next element of another block
 TILE = STRIPE * STRIPE  # tokens of a tile: 64 blocks of 64 tokens each
 PART = 1024  # addends of a float32 sum, before it goes on in float64
@@ -31,12 +31,11 @@ PART = 1024  # addends of a float32 sum, before it goes on in float64
 
 @jit()
 def survey(memory, starts, count, rate, floor, counted, top, peaks, log_totals, entropies, means):
-    """Write of each row of `count` logits its top tokens, peak, log Σ e^((x − peak)·rate), entropy
-    and mean h.
+    """Write the top tokens, peak, log Σ e^((x − peak)·rate), entropy and mean h of each row.
 
-    The entropy is −Σ π log(π + floor); h is what `slopes` says. Rows that are not counted are not
-    read, and come out 0. Rows that are no distribution (NaN, +inf, or nothing above −inf) come out
-    NaN. Returns the first of those, or −1.
+    A row has `count` logits. The entropy is −Σ π log(π + floor); `slopes` says what h is. Rows that
+    are not counted are not read, and come out 0. Rows that are no distribution (NaN, +inf, or
+    nothing above −inf) come out NaN. Returns the first of those, or −1.
     """
     if count <= SHORT:
         _survey_short(memory, starts, count, rate, counted, top, peaks, log_totals, entropies)
@@ -93,7 +92,7 @@ def _survey_short(memory, starts, count, rate, counted, top, peaks, log_totals, 
 
 @jit()
 def _first_of_columns(tile, lanes, best, tokens):
-    """The largest entry of each column that is not NaN, and its token; of equals the first."""
+    """Write each column's largest entry that is not NaN, and its token; of equals the first."""
     count = tile.shape[0]
     fours = count // 4 * 4
     for lane in range(lanes):
@@ -121,14 +120,14 @@ def _first_of_columns(tile, lanes, best, tokens):
 
 @register_jitable
 def _larger(x, token, best, best_token):
-    """The larger of two entries, and its token."""
+    """Return the larger of two entries, and its token."""
     is_larger = x > best
     return x if is_larger else best, token if is_larger else best_token
 
 
 @jit()
 def _sums_of_columns(tile, lanes, peaks, rate, totals, moments):
-    """Σ e^d and Σ d·e^d of d = (x − peak)·rate, of each column."""
+    """Write Σ e^d and Σ d·e^d of d = (x − peak)·rate, of each column."""
     least = lowest(rate)
     for lane in range(lanes):
         totals[lane], moments[lane] = 0, 0
@@ -162,7 +161,7 @@ def _survey_long(memory, starts, count, rate, counted, top, peaks, log_totals, e
 
 @register_jitable
 def _top(row, values, tokens, maxima):
-    """The tokens of the largest values, in order; of equals the first stands first.
+    """Write the tokens of the largest values, in order; of equals the first stands first.
 
     The k largest are in the blocks whose maximum is among the k largest maxima; where maxima are
     equal, in any block of that maximum.
@@ -203,7 +202,7 @@ def _insert(values, tokens, held, x, token):
 
 @register_jitable
 def _maxima_of_blocks(row, maxima):
-    """The maximum of every block: block l of tile t holds the tokens t·4096 + i·64 + l."""
+    """Write the maximum of every block: block l of tile t holds the tokens t·4096 + i·64 + l."""
     count = row.size
     for tile in range((count + TILE - 1) // TILE):
         blocks = maxima[tile * STRIPE : (tile + 1) * STRIPE]
@@ -221,7 +220,7 @@ def _maxima_of_blocks(row, maxima):
 
 @jit(reassociate=True)
 def _sums(row, largest, rate):
-    """Σ e^d and Σ d·e^d of d = (x − largest)·rate."""
+    """Return Σ e^d and Σ d·e^d of d = (x − largest)·rate."""
     least = lowest(largest)
     total, moment = 0.0, 0.0
     for first in range(0, row.size, PART):
@@ -239,7 +238,7 @@ def _sums(row, largest, rate):
 
 @jit(reassociate=True)
 def _floored_sums(row, largest, rate, log_total, floor):
-    """Σ π log(π + floor) and Σ π²/(π + floor)."""
+    """Return Σ π log(π + floor) and Σ π²/(π + floor)."""
     total, share = 0.0, 0.0
     for j in range(row.size):
         pi = exp((row[j] - largest) * rate - log_total)
@@ -249,14 +248,14 @@ def _floored_sums(row, largest, rate, log_total, floor):
     return total, share
 
 
-# Derivatives of both
+# Derivatives, for rows of any length
 
 
 @jit()
 def slopes(
     memory, starts, count, rate, floor, counted, peaks, log_totals, alphas, betas, tokens, less, out
 ):
-    """out_j = π_j (α + β h_j) − the `less` of each token j, and 0 in rows that are not counted.
+    """Write π_j (α + β h_j), less the `less` of each token j; 0 in rows that are not counted.
 
     h = log π, or with a floor log(π + floor) + π/(π + floor).
     """
@@ -286,7 +285,7 @@ def slopes(
 
 @jit()
 def divergences(memory, starts, count, rate, counted, peaks, log_totals, others, out):
-    """Σ q (log q − log π) of each row; `others` are the memory, starts, peaks, totals of q's."""
+    """Write Σ q (log q − log π) of each row; `others` is the memory, starts, peaks, totals of q."""
     memory_q, starts_q, peaks_q, log_totals_q = others
     for i in range(starts.size):
         out[i] = 0
@@ -305,7 +304,7 @@ def divergences(memory, starts, count, rate, counted, peaks, log_totals, others,
 
 @jit()
 def differences(memory, starts, count, rate, counted, peaks, log_totals, alphas, others, out):
-    """out_j = α (π_j − q_j), of the same two."""
+    """Write α (π_j − q_j) of each row, for π and q as in `divergences`."""
     memory_q, starts_q, peaks_q, log_totals_q = others
     for i in range(starts.size):
         gradient = out[i]

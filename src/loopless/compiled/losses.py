@@ -127,12 +127,12 @@ def q_losses(formula, slope):
 
 @functools.cache
 def policy_gradient_losses(is_cut, bounded_error, is_unclipped):
-    """Return the kernel of both losses; what they are, `kernels.policy_gradient` says.
+    """Return the kernel of both losses of `kernels.policy_gradient`.
 
     An empty array stands for one that is not given, so that one program serves all combinations:
-    without `old_log_probs` the policy's part is the plain one, without `old_values` the values'
-    part, and without `valid` all samples count. `scalars` has room for loss, policy loss, value
-    loss, entropy, approximate KL and clip fraction; `gradients` is empty, or room for the
+    without `old_log_probs` the policy loss is the plain one, without `old_values` the value loss is
+    not clipped, and without `valid` all samples count. `scalars` has room for loss, policy loss,
+    value loss, entropy, approximate KL and clip fraction; `gradients` is empty, or room for the
     derivatives of the loss by log-probabilities, values and entropies [3, samples].
     """
     is_cut, bounded_error, is_unclipped = map(

@@ -52,7 +52,7 @@ def _as_bits(typing, x):
 
 
 def exp(x):
-    """Return e to the power x, which is not above 0; exactly 0 below float32's normal numbers."""
+    """Return e to the power x, x ≤ 0; in float32 exactly 0 below the smallest normal number."""
     return math.exp(x)
 
 
@@ -75,7 +75,7 @@ def _exp(x):
 
 
 def log(x):
-    """Return the natural logarithm of 0 or of a normal number above it, infinity or NaN."""
+    """Return the natural logarithm of x, which is 0, a normal number above 0, infinity or NaN."""
     return math.log(x) if x > 0 else -math.inf if x == 0 else math.nan
 
 
@@ -101,7 +101,7 @@ def _log(x):
 
 
 def lowest(x):
-    """Return below which number `exp` of x's dtype is 0: finite, so that 0 times it is 0."""
+    """Return the number below which `exp` of x's dtype is 0: finite, so that 0 times it is 0."""
     return -750.0
 
 

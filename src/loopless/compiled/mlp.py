@@ -3,7 +3,7 @@
 The forward pass is the one that `loopless export` documents: x @ weight + bias, and the activation
 between layers. Random numbers come from the counter generator of the buffers, so that the state of
 a policy is two integers. `nets.acting` holds the weights and calls this. tanh differs from XLA's by
-up to 3e-7 of itself; a learner computes values and log-probabilities with its own, so that the two
+up to 3e-7 of itself. A learner computes values and log-probabilities anew, in JAX, so that the two
 need not agree to the last bit.
 """
 
@@ -59,8 +59,8 @@ def _layer(weights, at, inputs, outputs, x, y):
     """Write x @ weight + bias to y, and return where the weights of the next layer begin.
 
     The layer's weight and bias stand in `weights` from `at` on. Unsigned indices cannot count from
-    the end: only with them the compiler makes vector instructions of the inner loop. Four inputs at
-    a time read and write y a quarter as often.
+    the end; only with them does the compiler make vector instructions of the inner loop. Four
+    inputs at a time read and write y a quarter as often.
     """
     bias = at + inputs * outputs
     for j in range(outputs):
@@ -106,9 +106,9 @@ def _activate(activation, outputs, y):
 def choose(values, epsilon, temperature, random, actions):
     """Write an action for each row of `values`; each row throws its own coin.
 
-    With a temperature above 0, actions are drawn with P(a) ∝ exp(value / temperature); else it is
-    the largest value's, the first of equals, but with probability `epsilon` any one. Each row
-    takes two numbers from the generator, or one for each action.
+    With a temperature above 0, actions are drawn with P(a) ∝ exp(value / temperature); else the
+    action has the largest value, the first of equals, or with probability `epsilon` is any action.
+    Each row takes two numbers from the generator, or with a temperature one for each action.
     """
     key, counter = random[0], random[1]
     rows, width = values.shape
@@ -118,7 +118,7 @@ def choose(values, epsilon, temperature, random, actions):
             value = np.float64(values[row, a])
             if temperature > 0:
                 u = unit(bits(key, counter + np.uint64(row * width + a)))
-                value = value / temperature - np.log(-np.log(u * (1 - 2.0**-53)))  # Gumbel's
+                value = value / temperature - np.log(-np.log(u * (1 - 2.0**-53)))  # + Gumbel noise
             if value > most:
                 best, most = a, value
         if temperature <= 0 and epsilon > 0:
@@ -131,7 +131,7 @@ def choose(values, epsilon, temperature, random, actions):
 
 @jit()
 def act(weights, sizes, activation, obs, work, values, epsilon, temperature, random, actions):
-    """`forward` and `choose` in one call."""
+    """Do `forward` and `choose` in one call."""
     forward(weights, sizes, activation, obs, work, values)
     choose(values, epsilon, temperature, random, actions)
 
@@ -173,7 +173,7 @@ def draw_choices(logits, mask, sizes, greedy, random, raw):
                 for a in range(at, end):
                     if nothing_legal or mask[row, a]:
                         left -= np.exp(logits[row, a] - most)
-                        if left <= 0:  # never at a weight of 0: what was left was above 0
+                        if left <= 0:  # never at a weight of 0: before it, `left` was above 0
                             best = a
                             break
             raw[row, i] = best - at
@@ -186,7 +186,7 @@ def draw_choices(logits, mask, sizes, greedy, random, raw):
 def draw_numbers(params, log_std, greedy, random, raw):
     """Write raw [n, d] = mean + std · normal; scales stand in `log_std` [d], or after the means.
 
-    Normal numbers come in pairs (Box and Muller 1958), each from two numbers of the generator.
+    Normal numbers come in pairs (Box and Muller 1958), each pair from two numbers of the generator.
     `greedy` takes the means, and no number.
     """
     key, counter = random[0], random[1]
@@ -226,7 +226,7 @@ def act_by_choice(
     weights, sizes, activation, obs, norm, clip, normal, work, params, mask, choices, greedy,
     random, raw,
 ):  # fmt: skip
-    """From observations to choices: `normalize`, `forward`, `draw_choices`."""
+    """Do `normalize`, `forward` and `draw_choices`: from observations to choices."""
     normalize(obs, norm, clip, normal)
     forward(weights, sizes, activation, normal, work, params)
     draw_choices(params, mask, choices, greedy, random, raw)
@@ -237,7 +237,7 @@ def act_by_number(
     weights, sizes, activation, obs, norm, clip, normal, work, params, log_std, bounds, squash,
     greedy, random, raw, actions,
 ):  # fmt: skip
-    """From observations to numbers: `normalize`, `forward`, `draw_numbers`, `bound`."""
+    """Do `normalize`, `forward`, `draw_numbers` and `bound`: from observations to numbers."""
     normalize(obs, norm, clip, normal)
     forward(weights, sizes, activation, normal, work, params)
     draw_numbers(params, log_std, greedy, random, raw)

@@ -1,6 +1,6 @@
 """Products of matrices that fit into the cache, compiled by Numba: a tile of the result at a time.
 
-A tile stays in the processor's vector registers while everything is added to it, so that each
+A tile stays in the processor's vector registers until its sums are complete, so that each
 number loaded is used in many multiplications. Libraries for large matrices first pack both factors,
 which costs more than it gains where they are small. Called by `arrays.xla_cpu.product_call`; the
 tests compare it with NumPy's `a @ b`.
@@ -22,7 +22,7 @@ from loopless.compiled.jit import jit
 
 
 def _registers() -> tuple[int, int]:
-    """Return how many float32 a vector register holds, and the rows of a tile two such wide."""
+    """Return how many float32 a vector register holds, and how many rows a tile has."""
     features = llvm.get_host_cpu_features()
     if features.get("avx512f"):
         return 16, 12
@@ -36,7 +36,7 @@ _WIDE, _MANY, _PLACE = ir.VectorType(ir.FloatType(), LANES), ir.IntType(64), ir.
 
 @jit()
 def product(a, row, column, b, out):
-    """out [m, n] = the sum over p of a[i · row + p · column] · b[p, j], for b [k, n].
+    """Write to out [m, n] the sum over p of a[i · row + p · column] · b[p, j], for b [k, n].
 
     m must be at least ROWS, and n at least COLUMNS. The last tile of a row or column is moved back
     until it fits, so that some elements are computed twice.
@@ -48,7 +48,7 @@ def product(a, row, column, b, out):
 
 @jit()
 def product_with_transposed(a, row, column, b, out):
-    """The same with b[j, p], for b [n, k]; k must be at least LANES."""
+    """Do the same as `product` with b[j, p], for b [n, k]; k must be at least LANES."""
     n, depth = b.shape
     columns = np.empty((depth, COLUMNS), np.float32)
     for j in range(0, n, COLUMNS):

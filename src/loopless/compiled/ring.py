@@ -1,8 +1,8 @@
 """Draw transitions of a ring, walk along n-step windows, and copy fields out.
 
-In phases: all indices are drawn first, then each field is gathered in a loop of its own, so that
-cache misses overlap. Transitions are rows of bytes here, whatever their dtypes, so that one
-compiled kernel serves every declaration. Called by `replay.host.ring` and `replay.sampling`; loop
+All indices are drawn first, then each field is gathered in a loop of its own, so that cache
+misses overlap. Transitions are rows of bytes here, whatever their dtypes, so that one compiled
+kernel serves every declaration of fields. Called by `replay.host.ring` and `replay.sampling`; loop
 twin: `reference.replay`.
 """
 

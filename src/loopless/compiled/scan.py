@@ -111,7 +111,7 @@ def fused(recipe):
     """Return two kernels of one recipe, each with coefficients, scan and readout in one pass.
 
     The first walks columns one by one, the second many side by side; each is compiled when first
-    called. What a recipe is, `arrays.scan.recipe` says; here its functions get numbers. The fields
+    called. `arrays.scan.recipe` says what a recipe is; here its functions get numbers. The fields
     in `ahead` are read one row later (the same row at the end of time, where `last` is true and
     recipes do not look). Rows with `valid` false come out 0 and cut the scan. The walk is backwards
     in time; a lagged recipe is an adjoint, and walks forwards.

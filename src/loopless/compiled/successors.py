@@ -1,7 +1,7 @@
 """Keep next observations aside and find them again, for `replay.host.packed.Successors`.
 
-`place` says for each slot where aside its transition's next observation is; −1 stands for the
-observation `envs` slots further on.
+For each slot, `place` holds the index in `aside` of its transition's next observation, or −1 if
+that is the observation stored `envs` slots further on.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -15,10 +15,10 @@ from loopless.compiled.ring import copy_bytes
 
 @jit(contract=False)
 def compare(same, aside, width, place, first, older, envs, nexts, observations):
-    """Clear `same` where observation k is not the next one of the transition before it.
+    """Clear same[k] where observation k is not the next observation of the transition before it.
 
     Transition k goes to slot first + k; the one before it in its stream is another of these, or
-    has its next observation aside.
+    has its next observation in `aside`.
     """
     for k in range(same.size):
         if k + older < envs:  # its stream has no transition before it
@@ -35,7 +35,7 @@ def compare(same, aside, width, place, first, older, envs, nexts, observations):
 
 @jit(contract=False)
 def unfollowed(same, envs):
-    """Return which transitions are followed by none of these, or by one that is not the `same`."""
+    """Return which transitions need a place aside: their successor is not here, or not `same`."""
     needed = np.ones(same.size, np.bool_)
     for k in range(same.size - envs):
         needed[k] = not same[k + envs]
@@ -44,7 +44,7 @@ def unfollowed(same, envs):
 
 @jit(contract=False)
 def exchange(same, needed, place, free, left, first, envs):
-    """Free places that are no longer needed, take those `needed`; return how many are free."""
+    """Free places no longer needed, take one for each `needed`; return how many are free."""
     for k in range(min(envs, same.size)):
         if same[k]:
             before = (first + k - envs + place.size) % place.size
@@ -66,7 +66,7 @@ def exchange(same, needed, place, free, left, first, envs):
 
 @jit(contract=False)
 def put(aside, width, needed, place, first, rows):
-    """Write the next observations that are `needed` aside to their places."""
+    """Write the next observations that are `needed` to their places in `aside`."""
     size = np.uint64(width)
     for k in range(needed.size):
         if needed[k]:

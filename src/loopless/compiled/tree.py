@@ -41,7 +41,8 @@ def fill(tree, start, count, priority):
 def update(tree, size, indices, priorities, alpha, most, peak):
     """Set leaves to priority^alpha, the last of a duplicate winning; `peak[0]` is the running max.
 
-    Return what is wrong and where; then nothing was written. 0 stays 0 whatever `alpha` is.
+    Return FINE, or what is wrong and where; then nothing was written. Priority 0 stays 0 for any
+    `alpha`.
     """
     n = np.uint64(indices.size)
     nodes, raised = np.empty(n, np.uint64), np.empty(n, np.float64)
@@ -63,7 +64,7 @@ def update(tree, size, indices, priorities, alpha, most, peak):
         distinct, previous = np.uint64(0), np.uint64(0)
         for k in range(n):
             node = nodes[k] >> _ONE
-            if node != previous:  # stratified draws come sorted: neighbours share parents
+            if node != previous:  # stratified draws come sorted: neighbors share parents
                 tree[node] = tree[node << _ONE] + tree[(node << _ONE) + _ONE]
                 nodes[distinct] = node
                 distinct += _ONE
@@ -138,7 +139,7 @@ def wrap(place, size):
 
 @register_jitable
 def next_item(r, rich, aliases, first, count):
-    """Return the next item after r with more than its share, if `rich`; else one yet untouched."""
+    """Return the next item after r: with more than its share if `rich`, else one without alias."""
     r += 1
     while r < count:
         place = wrap(np.uint64(first + r), np.uint64(len(aliases)))

@@ -11,10 +11,10 @@ def normalize(x, valid=None, *, min_std=1e-8):
 
         (x − mean) / max(std, min_std)
 
-    The deviation is the population's, and `min_std` its floor: a constant input gives 0, and a
-    floor of 0.1 keeps nearly constant advantages small. Entries with `valid` false may hold
-    anything, NaN included, and come back 0; so does everything if no entry is valid. Sums are in
-    float64 on NumPy arrays, in float32 at least elsewhere.
+    The standard deviation is the population's, and `min_std` is its floor: a constant input gives
+    0, and a floor of 0.1 keeps nearly constant advantages small. Entries with `valid` false may
+    hold anything, NaN included, and come back 0; so does everything if no entry is valid. Sums are
+    in float64 on NumPy arrays, in float32 at least elsewhere.
 
     Loop twin: `reference.returns.normalize`.
     """
@@ -50,11 +50,12 @@ def normalize(x, valid=None, *, min_std=1e-8):
     centred = difference - difference.sum() / count
     if valid is not None:
         centred = xp.where(valid, centred, 0)
-    # In units of the largest difference, so that no square overflows; 1 if there is none.
+    # Squares are taken in units of the largest difference, so that none overflows.
     largest = abs(centred).max()
     unit = xp.where(largest == 0, 1, largest)
     variance = ((centred / unit) ** 2).sum() / count
-    # Kept off 0 inside the root, whose derivative there is infinite; NaN passes every `where`.
+    # The root's derivative at 0 is infinite, so the variance stays above 0. A comparison with NaN
+    # is false, so that NaN passes every `where` below.
     smallest = xp.finfo(wide.dtype).tiny
     deviation = unit * xp.sqrt(xp.where(variance < smallest, smallest, variance))
     floor = max(min_std, smallest)

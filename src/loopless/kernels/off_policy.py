@@ -1,4 +1,4 @@
-"""Off-policy return estimators, on the same scan. Loop twins: `reference.off_policy`.
+"""Off-policy return estimators, by the scan of `arrays.scan`. Loop twins: `reference.off_policy`.
 
 Arguments are those of `kernels.returns`; ratios π(a_t|s_t)/μ(a_t|s_t) come as logarithms.
 """
@@ -10,7 +10,8 @@ from loopless.arrays.dispatch import as_numpy_on_cpu
 from loopless.arrays.scan.recipe import Recipe
 from loopless.kernels.returns import check
 
-# exp stays finite in each precision, so that 0·∞ cannot arise where a clip follows
+# Where logarithms are cut off, by the dtype's bytes: exp stays finite, so that 0·∞ cannot arise
+# where a clip follows
 _LARGEST_LOG = {4: 88.0, 8: 709.0}
 
 
@@ -74,7 +75,7 @@ _VtraceRow = namedtuple(
 
 
 def _vtrace_coefficients(where, row, last):
-    # min(clip, ρ), plus a share of what it cut off as a term of its own: a clip may be infinite
+    # min(clip, ρ), plus the leaked share of what the clip cut off: nothing if it is infinite
     rho = where(row.ratios > row.clip_rho, row.clip_rho, row.ratios)
     rho = rho + row.leak * where(row.ratios > row.clip_rho, row.ratios - row.clip_rho, 0)
     c = where(row.ratios > row.clip_c, row.clip_c, row.ratios)

@@ -1,14 +1,14 @@
 """Policy-gradient losses: PPO's clipped surrogate, and the plain one of A2C.
 
-Both functions take arrays of NumPy, PyTorch or JAX, all of one shape, an entry for each action that
-was taken, and return scalars of the same kind; half precision is computed in float32.
+Both functions take arrays of NumPy, PyTorch or JAX, all of one shape, with an entry for each action
+taken, and return scalars of the same library. Half precision is computed in float32.
 
 A gradient reaches `log_probs`, `values` and `entropies`. Everything else is a constant: the old
 log-probabilities and values, the advantages, the returns, and the numbers, which may be 0-d arrays
-(traced ones too, so that a schedule compiles nothing anew).
+(traced ones too, so that a schedule does not compile again).
 
-A formula here takes numbers as well as whole arrays: the kernel of `compiled.losses` is made of the
-same functions. Loop twins: `reference.policy_gradient`.
+The formulas here take single numbers as well as whole arrays: the kernel of `compiled.losses` is
+built from the same functions. Loop twins: `reference.policy_gradient`.
 """
 
 import functools
@@ -29,7 +29,7 @@ _BOOL = np.dtype(np.bool_)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _LARGEST = {_SINGLE: float(np.finfo(_SINGLE).max), _DOUBLE: float(np.finfo(_DOUBLE).max)}
 _NUMPY_NUMBER = (np.number, np.ndarray)  # as a tuple: torch.compile cannot trace a union
-# What stands for arrays that are not given.
+# Empty arrays stand for optional arguments that were left out.
 _NO_FLAGS = np.empty(0, _BOOL)
 _NO_ENTRIES = {_SINGLE: np.empty(0, _SINGLE), _DOUBLE: np.empty(0, _DOUBLE)}
 
@@ -55,7 +55,7 @@ _NUMBERS = "clip", "value_coefficient", "entropy_coefficient", "value_clip"
 
 
 class PPOParts(NamedTuple):
-    """What `ppo_loss` is made of, and how far the policy has moved: scalars without gradients."""
+    """The terms of `ppo_loss`, and how far the policy has moved: scalars without gradients."""
 
     policy_loss: Any
     value_loss: Any
@@ -65,7 +65,7 @@ class PPOParts(NamedTuple):
 
 
 class PolicyGradientParts(NamedTuple):
-    """What `policy_gradient_loss` is made of: scalars without gradients."""
+    """The terms of `policy_gradient_loss`: scalars without gradients."""
 
     policy_loss: Any
     value_loss: Any
@@ -156,17 +156,17 @@ def _is_cut(where, change, pushes, clip):
 
 
 def _bounded_error(limit, away, old_errors, value_clip):
-    """Return the error of a value that stays within `value_clip` of the old one."""
+    """Return the error of the value, clipped to within `value_clip` of the old value."""
     return old_errors + limit(away, -value_clip, value_clip)
 
 
 def _is_unclipped(errors, bounded, away, value_clip):
-    """Return whether the value's own error counts; false where a NaN is compared, so it shows."""
+    """Return whether the unclipped error counts; false for NaN, which then shows in `bounded`."""
     return (abs(away) <= value_clip) | (abs(bounded) <= abs(errors))
 
 
 def _losses(function: str, derivatives: bool, *fields):
-    """Return loss and parts, and the derivatives of the loss if `derivatives`, else ().
+    """Return (loss, *parts), and the derivatives of the loss if `derivatives` is true, else ().
 
     `fields` are those of a `_Batch`.
     """
@@ -183,7 +183,7 @@ def _is_plain(
     function, log_probs, old_log_probs, advantages, values, returns, entropies, old_values, valid,
     clip, value_coefficient, entropy_coefficient, value_clip,
 ) -> bool:  # fmt: skip
-    """Return whether all is right, and NumPy arrays that need no conversion."""
+    """Return whether all arguments are valid, and NumPy arrays that need no conversion."""
     if log_probs.__class__ is not np.ndarray or log_probs.dtype not in _LARGEST:
         return False
     shape, dtype = log_probs.shape, log_probs.dtype
@@ -251,7 +251,7 @@ def _check(function: str, batch: _Batch):
 
 
 def _check_number(arguments: checks.Arguments, name: str, x) -> Any:
-    """Return `x`: a number of at least 0, or a 0-d array, whose value only NumPy shows."""
+    """Return `x`, a number of at least 0 or a 0-d array; only NumPy's value is checked."""
     function = arguments.function
     if isinstance(x, _NUMPY_NUMBER) and x.ndim == 0:
         x = x.item()
@@ -315,16 +315,16 @@ def _kernel() -> Callable:
 
 
 def _composed_losses(library: Library, dtype, derivatives: bool, batch: _Batch):
-    """Return what `_losses` does, by operations on whole batch."""
+    """Return what `_losses` does, by operations on whole arrays."""
     wide, valid = library.wide(dtype), batch.valid
 
     def fixed(x):
         return library.cast(library.constant(x), wide)
 
-    def number(x):  # a bare one stays so: PyTorch then makes no tensor of it
+    def number(x):  # a Python number stays one: PyTorch then makes no tensor of it
         return x if isinstance(x, NUMBER) else fixed(x)
 
-    def filled(x):  # padding is emptied before any product: 0·NaN is NaN, forwards and backwards
+    def filled(x):  # padding is set to 0 before any product: 0·NaN is NaN, forwards and backwards
         return x if valid is None else library.xp.where(valid, x, 0)
 
     if valid is None:
@@ -364,7 +364,7 @@ def _policy_terms(library: Library, derivatives, batch, fixed, filled) -> Any:
     still = library.constant(log_ratio)
     change = xp.expm1(still)  # ρ − 1
     cut = _is_cut(xp.where, change, pushes, clip)
-    # What is cut off must not enter the derivative as 0·∞ either.
+    # The part that is cut off must not enter the derivative as 0·∞ either.
     followed = change if derivatives else xp.expm1(xp.where(cut, 0, log_ratio))
     surrogate = (1 + xp.where(cut, xp.clip(change, -clip, clip), followed)) * pushes
     slopes = xp.where(cut, 0, surrogate) if derivatives else None
@@ -389,6 +389,6 @@ def _value_errors(library: Library, derivatives, batch, fixed, filled) -> Any:
 
 
 def _finite(library: Library, x, fixed, wide):
-    """Return a bound that an infinite ratio exceeds: it is then clipped, not multiplied by 0."""
+    """Return x made finite, so that an infinite ratio is clipped and not multiplied by 0."""
     largest = float(library.xp.finfo(wide).max)
     return min(x, largest) if isinstance(x, NUMBER) else library.at_most(fixed(x), largest)

@@ -8,11 +8,11 @@ Targets are constants. `q_targets` returns values without a gradient, and `q_los
 taken action's entry of `q` alone: none to `targets`, none to `weights`.
 
 Actions are integers (or booleans) in 0 … A−1. Where values can be looked at (NumPy arrays, and
-PyTorch tensors on the CPU outside of traces) one out of range is refused. Elsewhere PyTorch's own
-gather raises, and JAX gives NaN, never a neighbour's value.
+PyTorch tensors on the CPU outside of traces) an action out of range is refused. Elsewhere PyTorch's
+own gather raises, and JAX gives NaN, never a neighbor's value.
 
-A formula here takes numbers as well as whole arrays: the kernels of `compiled.losses` are made of
-the same functions. Loop twins: `reference.q_learning`.
+The formulas here take single numbers as well as whole arrays: the kernels of `compiled.losses` are
+built from the same functions. Loop twins: `reference.q_learning`.
 """
 
 import functools
@@ -78,7 +78,7 @@ def _targets(rewards, terminated, next_q, gamma, next_q_online, next_actions) ->
 
 
 def _are_plain_targets(rewards, terminated, next_q, gamma, next_q_online, next_actions) -> bool:
-    """Return whether all is right, and NumPy arrays that need no conversion."""
+    """Return whether all arguments are valid, and NumPy arrays that need no conversion."""
     if not _is_plain(next_q) or next_actions is not None or gamma.__class__ is not float:
         return False
     shape, dtype = next_q.shape, next_q.dtype
@@ -95,7 +95,7 @@ def _is_plain(values) -> bool:
 
 
 def _check_targets(rewards, terminated, next_q, gamma, next_q_online, next_actions):
-    """Return the library, the dtype of the result, and flags and gamma as the formula wants."""
+    """Return the library, the dtype of the result, and the checked `terminated` and `gamma`."""
     arguments = checks.Arguments("q_targets", "rewards", rewards)
     if next_q_online is not None and next_actions is not None:
         raise ValueError(
@@ -131,7 +131,7 @@ def _numpy_targets(dtype, rewards, terminated, next_q, gamma, next_q_online, nex
         flat(terminated, _BOOL),
         flat(next_q, wide),
         flat_or_number(gamma, rewards.shape, wide),
-        # in its own precision: rounding would tie what differs
+        # in its own precision: rounding could make different values equal
         None if next_q_online is None else flat(next_q_online, NUMPY.wide(next_q_online.dtype)),
         None if next_actions is None else flat(next_actions, _INTEGER),
         out.ravel(),
@@ -155,7 +155,7 @@ def _composed_targets(
     wide = library.wide(dtype)
     rewards, next_q = library.constant(rewards), library.constant(next_q)
     if next_actions is not None:
-        # There is no action in a terminal state: what stands there is not looked up.
+        # A terminal state has no next action: whatever stands there is not looked up.
         value = _taken(library, next_q, xp.where(terminated, 0, next_actions))
     elif next_q_online is not None:
         value = _taken(library, next_q, xp.argmax(library.constant(next_q_online), -1))
@@ -169,8 +169,8 @@ def _composed_targets(
 def _taken(library: Library, values, actions) -> Any:
     """Return values[..., actions] of values [..., A] and integer actions [...].
 
-    Nothing is read back to look at the actions. One out of range is PyTorch's own error (on a GPU
-    its device-side assert) and NaN in JAX.
+    The actions are not read back to be checked. An action out of range is PyTorch's own error (on a
+    GPU its device-side assert), and gives NaN in JAX.
     """
     if library.name == "torch":
         return values.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
@@ -184,7 +184,7 @@ def _taken(library: Library, values, actions) -> Any:
 
 
 class Loss(NamedTuple):
-    """A loss of an error, and its derivative."""
+    """A loss as a function of the error, and its derivative."""
 
     value: Callable
     slope: Callable
@@ -235,7 +235,7 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0) -> Any:
 
 
 def _losses(loss, delta, derivatives: bool, q, actions, targets, weights) -> Any:
-    """Return (losses, errors), and in a tuple the derivative by `q` if `derivatives`."""
+    """Return (losses, errors), and (the derivative by `q`,) if `derivatives` is true, else ()."""
     fields = q, actions, targets, weights
     if _is_plain_loss(*fields, loss, delta):
         return _numpy_losses(q.dtype, loss, delta, derivatives, *fields)
@@ -247,7 +247,7 @@ def _losses(loss, delta, derivatives: bool, q, actions, targets, weights) -> Any
 
 
 def _is_plain_loss(q, actions, targets, weights, loss, delta) -> bool:
-    """Return whether all is right, and NumPy arrays that need no conversion."""
+    """Return whether all arguments are valid, and NumPy arrays that need no conversion."""
     if not _is_plain(q) or q.ndim < 2 or loss.__class__ is not str or loss not in LOSSES:
         return False
     if delta.__class__ is not float or not delta > 0:

@@ -6,13 +6,13 @@ same kind, in the widest floating dtype of its inputs; float16 and bfloat16 accu
 the true successor of each step, before any reset: a terminated step never reads it, a truncated
 one bootstraps from it. If both are set, terminated wins. The last step is an end like a truncation.
 `gamma` and `lambda_` are numbers or arrays with one entry or the full length along each axis. Steps
-with `valid` false may hold anything, NaN included; they cut, and come back 0.
+with `valid` false may hold anything, NaN included; they cut the recurrence, and come back 0.
 
 Gradients flow to every input that requires one; detach the inputs, or use torch.no_grad or
 jax.lax.stop_gradient, for targets.
 
 To add an estimator: write its recipe here (`arrays.scan.recipe` says what that is), its loop in
-`reference.returns`, and its line in the table of `verify.contracts.estimators`.
+`reference.returns`, and its entry in the table of `verify.contracts.returns`.
 """
 
 from collections import namedtuple
@@ -267,8 +267,8 @@ def token_gae(rewards, values, mask, *, gamma, lambda_, gaps="skip", time_axis=0
     With gaps="skip" the tokens where `mask` is false (a prompt, a tool's answer, padding) are
     passed over: the result is that of plain GAE on the remaining tokens put side by side. With
     gaps="reset" each run of masked-in tokens is an episode of its own, as in packed rows. Beyond
-    the last token the value is 0. Masked-out tokens may hold anything and come back 0. Language
-    models' [B, T] arrays want time_axis=1. Returns (advantages, returns).
+    the last token the value is 0. Masked-out tokens may hold anything and come back 0. Arrays
+    [B, T] of language models need time_axis=1. Returns (advantages, returns).
 
     Schulman et al. 2016, eq. 16. Loop twin: `reference.returns.token_gae`.
     """
@@ -319,7 +319,7 @@ def _following_readout(where, row, last, x, x_next):
     return (where(last, 0, x_next),)
 
 
-# The value of the next token of the policy's own, however many others stand between.
+# Finds the value of the next token that the policy wrote, however many others stand between.
 _FOLLOWING = Recipe(
     _FollowingRow, _following_coefficients, _following_readout, outputs=1, reads_next=True
 )

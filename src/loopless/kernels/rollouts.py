@@ -1,4 +1,4 @@
-"""From what code bases store to what the estimators need. Loop twins: `reference.rollouts`.
+"""Conversions from what code bases store to what estimators need. Loop twins: `reference.rollouts`.
 
 The estimators want post-step flags and the value of each row's true successor. `successor_values`
 makes the latter from stored values, whatever the autoreset mode; `unlag` turns flags (and rewards)
@@ -32,11 +32,11 @@ def successor_values(
     `values` is [T, ...] and `last_values` [...], the value of the observation after the window; or
     `values` is [T+1, ...] and `last_values` None. Terminated rows come back 0.
 
-    same_step: an ended episode's row is followed by the next one's first, so that a truncated row
+    same_step: the row after an end already belongs to the next episode, so that a truncated row
     needs V(final observation) from `final_values` [T, ...], which is read nowhere else. Without it
     a truncated row is an error where values can be looked at (NumPy arrays, tensors on the CPU
-    that need no gradient) and NaN elsewhere. Every row is valid. (Gymnasium's
-    SAME_STEP, and DISABLED with a masked reset.)
+    that need no gradient) and NaN elsewhere. Every row is valid. (Gymnasium's SAME_STEP, and
+    DISABLED with a masked reset.)
 
     next_step: the row after an end holds the final observation and a reset; its action was
     ignored. So the next row's value is right even at a truncation, and that next row is not valid.
@@ -87,8 +87,8 @@ def successor_values(
 
 
 def _next_step(library, following, terminated, truncated, previous_end, axis):
-    # A dummy row's own flags do not count, and Gymnasium never sets them: an end makes exactly the
-    # row after it a dummy. Flags on a dummy row would chain; parity along each run settles it.
+    # An end makes the row after it a dummy, whose own flags do not count. Gymnasium never sets
+    # them; if they are set all the same, every other row of a run of flags is a dummy.
     xp = library.xp
     end = terminated | truncated
     shifted = _rows(xp.concatenate([previous_end, end], axis), axis, None, end.shape[axis])
@@ -159,7 +159,7 @@ def _check_one_row_more(function, values, flags, axis: int) -> None:
 
 
 def _row(arguments: checks.Arguments, name, x, axis):
-    """Return `x` as one row beside the data: the time axis put back with length 1."""
+    """Return `x` with the time axis put back, of length 1, so that it fits beside the data."""
     function, like = arguments.function, arguments.first
     if arguments.library is NUMPY and isinstance(x, np.generic):
         x = np.asarray(x)  # what indexing a 1-D array gives

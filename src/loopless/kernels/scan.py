@@ -9,7 +9,7 @@ from loopless.arrays.library import NUMBER
 
 @as_numpy_on_cpu
 def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
-    """Return the affine recurrence along time.
+    """Return the solution x of the affine recurrence along time.
 
         x_t = a_t x_{t+1} + b_t,   x_T = init        reverse=True
         x_t = a_t x_{t−1} + b_t,   x_{−1} = init     reverse=False
@@ -17,7 +17,8 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
     `b` is [T, ...] with time on `time_axis`; `a` is a number or spreads over b's shape; `init` is
     None for 0, or has b's shape without the time axis, or is a number. The result has b's shape;
     float16 and bfloat16 accumulate in float32. Differentiable in a, b and init, twice and more;
-    the derivative is again a scan. No division, no logarithm: any T, any sign, a_t = 0 included.
+    the derivative is again a scan. Nothing is divided and no logarithm taken, so that T and the
+    sign of a_t may be anything, and a_t may be 0.
 
     Blelloch 1990, §1.4. Loop twin: `reference.scan.affine_scan`.
     """

@@ -1,7 +1,7 @@
 """Policies that act on the host with the weights of an MLP: NumPy in, NumPy out, one compiled call.
 
-`Actor` is for values of discrete actions (DQN), `PolicyActor` for the laws of `distributions`
-(PPO). The kernels stand in `compiled.mlp`. Needs no JAX.
+`Actor` is for values of discrete actions (DQN), `PolicyActor` for the distributions of
+`nets.distributions` (PPO). The kernels are in `compiled.mlp`. Nothing here needs JAX.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -71,11 +71,11 @@ class Actor:
 
 
 class PolicyActor:
-    """A policy on the host: `actor(obs)` returns actions for the environments, `actor.raw` raw.
+    """A policy on the host: `actor(obs)` returns actions, and sets `actor.raw` to the raw actions.
 
     net: an `ActorCritic` of MLPs, without convolutions or core.
     clip: how far from 0 normalized observations may be.
-    greedy: whether the mode is taken, and nothing drawn.
+    greedy: whether the mode is taken, and nothing is drawn.
 
     `random`, a generator of two integers, is its only state beside weights and statistics.
     """

@@ -1,4 +1,4 @@
-"""The network of policy gradients: a policy's outputs, and the value of the state."""
+"""The network for policy gradients: a policy's outputs, and the value of the state."""
 
 import equinox as eqx
 import jax
@@ -13,10 +13,11 @@ from loopless.refusals import check_choice, refuse
 
 
 class ActorCritic(eqx.Module):
-    """Observations [..., *shape] to (params [..., head.outputs], own [head.own], values [...]).
+    """Maps obs [..., *shape] to (params [..., head.outputs], own [head.own], values [...]).
 
-    Policy and critic have a body (MLP of the `hidden` widths) each. They have one in common if
-    `shared`, or behind convolutions (`conv`), or before a recurrent `core` ("gru", "lstm").
+    `own` are parameters of the policy that do not depend on the observation, such as log-scales.
+    Policy and critic have a body (MLP of the `hidden` widths) each. They share one if `shared`, or
+    behind convolutions (`conv`), or before a recurrent `core` ("gru", "lstm").
 
         observation → convolutions → body → core → policy, value
 

@@ -8,9 +8,9 @@ from loopless.nets.mlp import ACTIVATIONS
 
 
 class Convolutions(eqx.Module):
-    """Images [..., height, width, channels] as flat features [..., n]; bytes count as x / 255.
+    """Maps images [..., height, width, channels] to flat features [..., n]; bytes are x / 255.
 
-    `shape` is an image's. Each of `filters` is (channels, kernel size, stride).
+    `shape` is that of one image. Each of `filters` is (channels, kernel size, stride).
     """
 
     weights: tuple[jax.Array, ...]
@@ -52,10 +52,10 @@ def filters_for(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
 
 
 class PatchConvolutions(Convolutions):
-    """`Convolutions`, each a matrix product with the patches that its kernel covers.
+    """`Convolutions`, each computed as a matrix product with the patches that its kernel covers.
 
     For use within a compiled loop on the CPU, where XLA's own convolutions are slow: a gradient of
-    small pictures took 21 ms, and takes 1.5 ms this way. The numbers are the same.
+    small images took 21 ms, and takes 1.5 ms this way. The results are the same.
     """
 
     @classmethod

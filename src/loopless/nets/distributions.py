@@ -83,11 +83,11 @@ class ChoiceHead:
         return (len(self.sizes),) if self.several else ()
 
     def start(self, log_std: float) -> tuple[jax.Array, jax.Array]:
-        """Return what an untrained network adds to its outputs, and its own parameters: none."""
+        """Return the first bias of the output layer, and the first own parameters: none."""
         return jnp.zeros(self.outputs, jnp.float32), jnp.zeros(0, jnp.float32)
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Return all that is random about actions [*shape]."""
+        """Return the noise from which `sample` makes actions [*shape]."""
         return jax.random.gumbel(key, (*shape, len(self.sizes), max(self.sizes)), jnp.float32)
 
     def __call__(
@@ -168,7 +168,7 @@ class SquashedGaussian(eqx.Module):
         return self.before.log_prob(raw) - _log_slope(raw).sum(-1) - self.log_half
 
     def entropy(self, raw: jax.Array | None = None) -> jax.Array:
-        """Return −log p [...] of the action of `raw`: one sample's estimate, there is no formula.
+        """Return −log p [...] of the action of `raw`: one sample's estimate. There is no formula.
 
         Its gradient is that of −log p(u(ε)), u = mean + std · ε, the noise ε held fixed: right on
         average. With u held fixed the gradient would be the score, whose mean is 0.
@@ -186,16 +186,16 @@ class SquashedGaussian(eqx.Module):
 
 
 def _log_slope(u: jax.Array) -> jax.Array:
-    """log(1 − tanh² u) = log d tanh u / du."""
+    """Return log(1 − tanh² u) = log d tanh u / du."""
     return 2 * (float(np.log(2)) - u - jax.nn.softplus(-2 * u))
 
 
 @dataclass(frozen=True)
 class GaussianHead:
-    """d = prod(shape) normal numbers between `low` and `high`, d of each.
+    """d = prod(shape) normal numbers between `low` and `high`, which have d entries each.
 
-    Clipped to the bounds on the way to the environment, or with `squash` by tanh between them.
-    `state_std`: the scales are outputs of the network, not parameters of their own.
+    On the way to the environment they are clipped to the bounds, or with `squash` put between them
+    by tanh. With `state_std` the scales are outputs of the network, not parameters of their own.
     """
 
     shape: tuple[int, ...]
@@ -219,13 +219,13 @@ class GaussianHead:
         return (len(self.low),)
 
     def start(self, log_std: float) -> tuple[jax.Array, jax.Array]:
-        """Return what an untrained network adds to its outputs, and its own parameters."""
+        """Return the first bias of the output layer, and the first own parameters (log-scales)."""
         scales = jnp.full(len(self.low), log_std, jnp.float32)
         means = jnp.zeros_like(scales)
         return (jnp.concatenate((means, scales)), means[:0]) if self.state_std else (means, scales)
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Return all that is random about actions [*shape]."""
+        """Return the noise from which `sample` makes actions [*shape]."""
         return jax.random.normal(key, (*shape, len(self.low)), jnp.float32)
 
     def __call__(

@@ -1,6 +1,6 @@
-"""The network of Laplacian representations: observations to features, one for each component.
+"""The network for Laplacian representations: observations to features, one for each component.
 
-`train/allo/algorithm.py` trains it. Its parameters are saved as one vector (`layers.as_vector`):
+`train/allo/algorithm.py` trains it. Its parameters are saved as one vector (`mlp.as_vector`):
 convolutions, hidden layers, output layer.
 """
 
@@ -16,7 +16,7 @@ GAIN = 2**0.5  # from smaller weights, features start almost constant and take l
 
 
 class Encoder(eqx.Module):
-    """Observations [..., *shape] to features [..., components], with orthogonal first weights."""
+    """Maps observations [..., *shape] to features [..., components]; orthogonal at first."""
 
     images: PatchConvolutions | None
     body: MLP
@@ -33,7 +33,7 @@ class Encoder(eqx.Module):
             inputs = jax.eval_shape(self.images, jax.ShapeDtypeStruct(shape, jnp.float32)).shape[-1]
         self.body = MLP(inputs, hidden, activation, key)
         self.output = Linear(hidden[-1] if hidden else inputs, components, key)
-        # The layers above were drawn with one key only to have shapes; here are the first weights.
+        # The layers above were made for their shapes only; here they get their first weights.
         parts = self.images, self.body, self.output
         self.images, self.body, self.output = orthogonal(parts, key, GAIN)
 

@@ -18,7 +18,7 @@ ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "selu": jax.nn.selu}
 
 
 class Linear(eqx.Module):
-    """x @ weight + bias, both first drawn uniformly from ±1/√in."""
+    """x @ weight + bias, both first drawn uniformly from [−1/√in, 1/√in)."""
 
     weight: jax.Array
     bias: jax.Array
@@ -34,7 +34,7 @@ class Linear(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Linear layers of these `widths`, the activation after each."""
+    """Linear layers of these `widths`, with the activation after each."""
 
     layers: tuple[Linear, ...]
     activation: str = eqx.field(static=True)
@@ -54,7 +54,7 @@ class MLP(eqx.Module):
 def orthogonal(module: Any, key: jax.Array, gains: Any) -> Any:
     """Return `module` with biases 0 and orthogonal weights, whose rows or columns are `gains` long.
 
-    gains: a number, or numbers in a tree whose leaves stand for parts of the module's. A
+    gains: a number, or a tree of numbers, one for each part of the module at that place. A
     convolution's weight counts as [height · width · in, out]. Saxe et al. 2014.
     """
     # One draw for all: compiling a generator for each shape would take most of the time.

@@ -1,4 +1,4 @@
-"""The network of Q-learning: a body for vectors or images, and one value for each action."""
+"""The network for Q-learning: a body for vectors or images, and one value for each action."""
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ from loopless.nets.mlp import MLP, Linear
 
 
 class QNetwork(eqx.Module):
-    """Observations [..., *shape] to values [..., actions].
+    """Maps observations [..., *shape] to values [..., actions].
 
     With `duelling` (a dueling network), Q = V + A − mean A (Wang et al. 2016).
     """

@@ -18,7 +18,7 @@ Memory: TypeAlias = Any  # arrays [..., width]: h of a GRU, (h, c) of an LSTM, (
 
 
 class GRU(eqx.Module):
-    """Gated recurrent units, Cho et al. 2014, the reset after the product.
+    """Gated recurrent units, Cho et al. 2014, with the reset after the product.
 
     r = σ(x Wr + h Ur)   z = σ(x Wz + h Uz)   n = tanh(x Wn + r ⊙ (h Un + b))
     h ← z ⊙ h + (1 − z) ⊙ n                        x W includes a bias, which is 1 in z at first
@@ -91,7 +91,7 @@ CORES = {"gru": GRU, "lstm": LSTM}
 
 
 def unroll(core: Core, memory: Memory, x: jax.Array, starts: jax.Array) -> Memory:
-    """Return the memories [T, N, ...] after each step of x [T, N, in], from the one before them.
+    """Return the memories [T, N, ...] after each step of x [T, N, in], starting from `memory`.
 
     Where `starts` [T, N] is true an episode starts: memory is zeroed before that step is read.
     """

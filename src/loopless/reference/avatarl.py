@@ -29,7 +29,7 @@ class Settings(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The result of one position."""
+    """The action set, rewards, loss and statistics of one position."""
 
     actions: list[int]
     rewards: dict[int, float]  # of each action; in "fixed" the target itself
@@ -136,7 +136,7 @@ def position(z: list[float], c: list[float], y: int, settings: Settings) -> Posi
 
 
 def _best(x, k):
-    """Return the k largest, the first of equals first."""
+    """Return the tokens of the k largest, the first of equals first."""
     return sorted(range(len(x)), key=lambda i: (-x[i], i))[:k]
 
 
@@ -169,7 +169,7 @@ def _power(x, exponent):
 
 
 def _rewards(u, settings):
-    """As published: the threshold is not normalized as the products are."""
+    """Return the rewards as published: products are normalized, but the threshold is not."""
     total, n = math.fsum(u.values()), len(u)
     scaled = {}
     for i in u:
@@ -182,7 +182,7 @@ def _rewards(u, settings):
 
 
 def _target(u, y):
-    """Products of at least the mean, gold among them always and never below another."""
+    """Return the target: products of at least the mean, and gold always, never below another."""
     total, n = math.fsum(u.values()), len(u)
     if total == 0:
         return {i: 1.0 if i == y else 0.0 for i in u}
@@ -206,7 +206,7 @@ def _loss(z, actions, rewards, settings):
     else:
         logs, factor = log_pi, [1.0] * len(z)
     seen = logs
-    if settings.variant == "subset":  # its loss is blind to the rest of the vocabulary; we are not
+    if settings.variant == "subset":  # its statistics are over the whole vocabulary
         seen = _log_softmax([x / tau for x in z])
     shares = [math.exp(x) for x in seen] if settings.variant == "subset" else pi
     entropy = -math.fsum(shares[j] * seen[j] for j in size if shares[j] > 0)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 def segment_ends(marks: Sequence, convention: str, valid: Sequence | None = None) -> list[bool]:
     """Return which steps of a row end a segment, from left to right.
 
-    double   the 2nd, 4th, … of each run of marks; an odd run is an error, but at the row's end
+    double   the 2nd, 4th, … of each run of marks; an odd run is an error, except at the row's end
     single   every mark
     none     no mark
 
@@ -131,8 +131,8 @@ def search_sample(
 ) -> list[tuple[int, int, int]]:
     """Draw (row, start, gap) by law "episode", searching the segment's end for each draw.
 
-    `rows` are marks; `random` is a `random.Random`. The gap is the geometric distribution's
-    inverse, cut off at the segment's end.
+    `rows` are marks; `random` is a `random.Random`. The gap is drawn by inverting the geometric
+    distribution that is truncated at the segment's end.
     """
     draws = []
     while len(draws) < batch_size:

@@ -1,4 +1,4 @@
-"""The historical behaviour of esper-lite's rollout buffer, kept for tests and diagnosis only.
+"""The historical behavior of esper-lite's rollout buffer, kept for tests and diagnosis only.
 
 Use `gae` and `normalize` for anything new. Arrays are [envs, steps], batch-major.
 """
@@ -67,7 +67,7 @@ def compute_advantages_and_returns(
 
 
 def normalize_advantages(advantages, step_counts):
-    """Return advantages normalized as esper-lite does, mean and std before, and if floored.
+    """Return (normalized advantages, mean, std, floored) as esper-lite computes them.
 
         y = (A − mean) / (max(std, 0.1) + 1e-8)      std of the population
 

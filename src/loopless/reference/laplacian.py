@@ -297,7 +297,7 @@ def allo_updates(
     proportional_gain=1.0, integral_gain=0.0, integral_decay=0.99, product_rate=0.1,
     dual_limit=math.inf, barrier_limit=math.inf,
 ):  # fmt: skip
-    """The next (duals, barrier, integral, products); see `allo_updates` of the kernels."""
+    """Return the next (duals, barrier, integral, products); see `allo_updates` of the kernels."""
     errors, other_errors, gate = parts["errors"], parts["other_errors"], parts["gate"]
     d = len(errors)
     duals, integral, products = (np.array(x, np.float64) for x in (duals, integral, products))

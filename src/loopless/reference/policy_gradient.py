@@ -1,7 +1,7 @@
 """Policy-gradient losses, one action at a time, and their derivatives in closed form.
 
-Conventions: all arrays have one shape, an entry for each action taken; one with `valid` false is
-never read. Results are Python floats, gradients new float64 arrays. The kernels are in
+Conventions: all arrays have one shape, with an entry for each action taken; entries with `valid`
+false are never read. Results are Python floats, gradients new float64 arrays. The kernels are in
 `kernels.policy_gradient`.
 """
 
@@ -50,7 +50,7 @@ def ppo_loss(
         value_loss = ½ mean e²          e the error of V, or of the clipped V if that is larger
         loss = policy_loss + value_coefficient · value_loss − entropy_coefficient · mean H
 
-    Without a valid row everything is 0. Schulman et al. 2017, eq. 7 and 9.
+    Without a valid entry everything is 0. Schulman et al. 2017, eq. 7 and 9.
     """
     shape = np.shape(log_probs)
     fields = [data(x, shape) for x in (log_probs, old_log_probs, advantages, values, returns)]
@@ -86,7 +86,7 @@ def policy_gradient_loss(
         policy_loss = −mean A log π         value_loss = ½ mean (V − G)²
         loss = policy_loss + value_coefficient · value_loss − entropy_coefficient · mean H
 
-    Without a valid row everything is 0. Mnih et al. 2016.
+    Without a valid entry everything is 0. Mnih et al. 2016.
     """
     shape = np.shape(log_probs)
     fields = [data(x, shape) for x in (log_probs, advantages, values, returns, entropies)]
@@ -122,7 +122,7 @@ def ppo_loss_gradients(
         ∂V     = value_coefficient (V − G) / n          0 where the clipped error is larger
         ∂H     = −entropy_coefficient / n
 
-    n is the number of valid rows; the others have 0. All other inputs are constants.
+    n is the number of valid entries; the others have 0. All other inputs are constants.
     """
     shape = np.shape(log_probs)
     fields = [data(x, shape) for x in (log_probs, old_log_probs, advantages, values, returns)]
@@ -150,7 +150,7 @@ def policy_gradient_loss_gradients(
     entropy_coefficient=0.0,
     valid=None,
 ):
-    """Return derivatives as those of `ppo_loss`, but with ∂log π = −A / n."""
+    """Return the derivatives of `policy_gradient_loss`: as of `ppo_loss`, but ∂log π = −A / n."""
     shape = np.shape(log_probs)
     advantages, values, returns = (data(x, shape) for x in (advantages, values, returns))
     by_log_probs, by_values, by_entropies = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -194,7 +194,7 @@ def _error(value, target, old, value_clip):
     if value_clip is None or abs(away) <= _finite(value_clip):
         return error, error
     if math.isnan(away):
-        return math.nan, 0.0  # a spoilt old value must not hide
+        return math.nan, 0.0  # an old value of NaN must show
     bound = old + _finite(value_clip) if away > 0 else old - _finite(value_clip)
     clipped = bound - target
     if abs(clipped) <= abs(error):

@@ -35,7 +35,7 @@ class TransitionList:
             R = Σ_{k<h} γ^k r_k,  discount γ^h
 
         h is n, or less if a step before it terminated or was truncated, or if the stream has no
-        more steps. Everything but the first observation and action is of the last step.
+        more steps. `next_obs` and the flags are those of the last step, other fields of the first.
         """
         place = [filled for filled, _ in self.rows].index(slot)
         first = self.rows[place][1]
@@ -55,7 +55,7 @@ class TransitionList:
 def draw_by_priority(priorities: Sequence[float], targets: Sequence[float]) -> list[int]:
     """Return for each target the first slot whose cumulative sum exceeds it, by a linear scan.
 
-    A target that no sum exceeds gets the last slot that is not 0.
+    A target that no sum exceeds gets the last slot whose priority is not 0.
     """
     drawn = []
     for target in targets:

@@ -1,4 +1,4 @@
-"""What turns a recorded rollout into the arrays that the estimators take, one step at a time."""
+"""Conversions of a recorded rollout to the arrays that the estimators take, one step at a time."""
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index

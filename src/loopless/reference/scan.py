@@ -1,7 +1,7 @@
 """First-order affine recurrences, one scalar at a time, and what all loops over time share.
 
-That is reading arguments, and walking the valid rows of each column backwards. The kernel is
-`kernels.scan`.
+All loops share how arguments are read, and the walk backwards over the valid rows of each column.
+The kernel is `kernels.scan`.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 
 def columns(shape, time_axis):
-    """Walk the columns of an array: its index without time, and the T row indices in time order."""
+    """Yield each column's index without time, and its T row indices in the order of time."""
     axis = normalize_axis_index(time_axis, len(shape))
     for batch in np.ndindex(*shape[:axis], *shape[axis + 1 :]):
         yield batch, [(*batch[:axis], t, *batch[axis:]) for t in range(shape[axis])]
@@ -27,7 +27,7 @@ def numbers(x, shape):
 
 
 def backwards(shape, terminated, truncated, valid, time_axis):
-    """Walk the valid rows of each column, last to first: the row, and the row that follows it.
+    """Yield the valid rows of each column, last to first, each with the row that follows it.
 
     At an end the row that follows is None.
     """
@@ -82,7 +82,7 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
         forward:  x_t = a_t x_{t−1} + b_t          x_{−1} = init
 
     `a` broadcasts to the shape of `b`; `init` (0 if None) to that shape without its time axis.
-    Where a_t is exactly 0 the recurrence is cut: x_t = b_t, whatever the neighbour holds.
+    Where a_t is exactly 0 the recurrence is cut: x_t = b_t, whatever the neighbor holds.
     """
     shape = np.shape(b)
     a = numbers(a, shape)

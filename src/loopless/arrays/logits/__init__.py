@@ -28,8 +28,8 @@ def survey(library: Library, logits, k: int, rate, floor: float, counted, refuse
     """Return the survey of logits [..., V], in float32 or float64.
 
     On the host, the first counted row that is no distribution (NaN, +inf, or nothing above −inf)
-    raises refuse(position); elsewhere such rows come out NaN. Rows that are not counted come out
-    with anything.
+    raises refuse(position); elsewhere such rows come out NaN. The results of rows that are not
+    counted may be anything.
     """
     views = on_host(library, logits, counted)
     if views is None:
@@ -58,7 +58,7 @@ def take(library: Library, logits, tokens, dtype):
 
 
 def with_slope(library: Library, loss, logits, slope: Slope | Difference, floor: float = 0.0):
-    """Return `loss`, a number, with the derivative by `logits` that the slope describes."""
+    """Return `loss`, a scalar, with the derivative by `logits` that the slope describes."""
     if library is NUMPY:
         return loss
     if library.name == "torch" and not (logits.requires_grad or dispatch.is_traced(library.xp)):

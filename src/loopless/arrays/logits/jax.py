@@ -61,7 +61,7 @@ def _divergence(rate, x, other, *row):
 
 
 def gradient(logits, slope, floor: float):
-    """Write the slope out, in the logits' own dtype."""
+    """Return the derivative that the slope describes, [..., V], in the logits' own dtype."""
     axes = logits.ndim - 1
     if isinstance(slope, Difference):
         fields = (slope.others, *_columns(slope), slope.alpha, slope.counted)
@@ -86,7 +86,7 @@ def _slopes(rate, floor, x, peak, log_total, alpha, beta, tokens, less, counted)
 
 
 def _dense(log_pi, alpha, beta, floor: float):
-    """π (α + β h), with the h of `Slope`."""
+    """Return π (α + β h), with the h of `Slope`."""
     pi = jnp.exp(log_pi)
     if floor:
         raised = pi + floor
@@ -113,7 +113,7 @@ def _logs(rate, x, other, peak, log_total, other_peak, other_log_total):
 
 
 def with_slope(loss, logits, slope, floor: float):
-    """Return `loss` with the derivative by `logits` of the slope, for reverse mode, once."""
+    """Return `loss` with the slope as its derivative by `logits`, for reverse mode, once."""
     return _with_slope(floor, logits, loss, slope)
 
 
@@ -137,9 +137,9 @@ _with_slope.defvjp(_forward, _backward)
 
 
 def _cut_low(x):
-    """Cut logarithms off where e to them is 0: 0 times minus infinity is not 0.
+    """Return logarithms, raised to a finite bound where e^x is 0: 0 times minus infinity is NaN.
 
-    A comparison with e to them instead would make XLA keep those in memory.
+    Comparing e^x with 0 instead would make XLA keep e^x in memory.
     """
     return jnp.maximum(x, -750.0 if x.dtype == jnp.float64 else -104.0)
 

@@ -74,7 +74,7 @@ def survey(logits, k: int, rate, floor, counted) -> tuple[Survey, int]:
 
 
 def gradient(logits, slope: Slope | Difference, floor) -> np.ndarray:
-    """Write the slope out, in the logits' own dtype."""
+    """Return the derivative that the slope describes, [..., V], in the logits' own dtype."""
     shape, wide, size = logits.shape[:-1], NUMPY.wide(logits.dtype), logits.shape[-1]
     out = empty((math.prod(shape), size), logits.dtype)
     for rows, call, part, others in _calls(logits, slope, wide):
@@ -104,8 +104,8 @@ def run_over_rows(kernel: Callable, x, other, fields, out, wide) -> list[int]:
     """Call kernel(rows of x, rows of the other, rows of the fields and of `out`) over all rows.
 
     Rows of logits are given as memory and starts; fields and `out` are [N, ...], the latter in its
-    own dtype. The kernel returns the first rows of either that are no distribution, or −1, and so
-    does this.
+    own dtype. The kernel returns the first row of each that is no distribution, or −1, and so does
+    this function.
     """
     others, pieces = _pieces_beside(x, other, wide)
     for rows, *logits in pieces:
@@ -148,7 +148,7 @@ def _flat(slope, wide) -> dict[str, Any]:
 
 
 def _pieces_beside(x, other, wide) -> tuple[Any, Iterator]:
-    """Return pieces of the other array, if there is one, and of x: of the same rows."""
+    """Return pieces of the other array (None without one) and of x, cut at the same rows."""
     if other is None:
         return None, _pieces(x, wide)
     whole = _in_place(x, wide) and _in_place(other, wide)

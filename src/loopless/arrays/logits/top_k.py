@@ -12,7 +12,7 @@ from functools import partial
 import jax.numpy as jnp
 from jax import lax
 
-BLOCK = 64  # neighbours in a block
+BLOCK = 64  # tokens in a block
 MOST = 32  # entries selected one after the other; for larger k a sort is cheaper
 
 
@@ -46,7 +46,7 @@ def insert_in_order(x, k: int):
         stays = [value >= entry for value in values]
 
         def shift(places, new):
-            """The new one stands after those that stay; each place below takes the one before."""
+            """Put `new` after the places that stay; each place below takes the entry before it."""
             return [
                 jnp.where(stay, place, jnp.where(above, new, before))
                 for stay, place, above, before in zip(

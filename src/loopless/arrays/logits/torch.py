@@ -50,7 +50,7 @@ def divergence(logits: Tensor, slope) -> Tensor:
 
 
 def gradient(logits: Tensor, slope, floor: float) -> Tensor:
-    """Write the slope out, in the logits' own dtype."""
+    """Return the derivative that the slope describes, [..., V], in the logits' own dtype."""
     flat = logits.flatten(0, -2)
     if isinstance(slope, Difference):
         fields = (slope.others, *_columns(slope), slope.alpha)
@@ -161,7 +161,7 @@ def with_gradient(loss: Tensor, logits: Tensor, gradient: Tensor) -> Tensor:
 
 
 def with_slope(loss: Tensor, logits: Tensor, slope, floor: float) -> Tensor:
-    """Return `loss` with the derivative by `logits` of the slope; differentiable once."""
+    """Return `loss` with the slope as its derivative by `logits`; differentiable once."""
     *tensors, counted, rate = slope
     fields = loss, logits, tensors, counted, rate, floor, isinstance(slope, Difference)
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:

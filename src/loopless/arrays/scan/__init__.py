@@ -1,8 +1,8 @@
 """One scan for all three libraries, bare or with the recipe that feeds it.
 
 `estimate` picks the engine: a fused kernel where there is one, else the recipe over whole arrays
-and the bare scan, which can be traced and differentiated and runs on any device. What a recipe is
-stands in `recipe`; the engines are `numpy`, `torch` (with `triton`) and `jax`.
+and the bare scan, which can be traced and differentiated and runs on any device. `recipe` says what
+a recipe is; the engines are `numpy`, `torch` (with `triton`) and `jax`.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def estimate_plain_tensors(recipe: Recipe, floats, flags, numbers) -> tuple[Any,
 
 
 def compose(recipe, library, dtype, axis, floats, flags, numbers, valid=None) -> tuple[Any, ...]:
-    """Return the outputs by whole arrays and the bare scan: traceable, differentiable, anywhere."""
+    """Return the outputs by operations on whole arrays and the bare scan, on any device."""
     xp = library.xp
     where = xp.where
     wide = library.wide(dtype)
@@ -57,7 +57,7 @@ def compose(recipe, library, dtype, axis, floats, flags, numbers, valid=None) ->
     # Typed numbers: torch.where of bare ones would fall back to the default dtype.
     numbers = tuple(typed(library, x, wide, floats[0]) for x in numbers)
     if valid is not None:
-        # Padding is emptied before any product: 0·NaN is NaN, forwards and backwards.
+        # Padding is set to 0 before any product: 0·NaN is NaN, forwards and backwards.
         floats = tuple(where(valid, x, 0) for x in floats)
     fields = floats + flags
     ahead = tuple(rows_ahead(xp, fields[k], axis, 1) for k in recipe.ahead)
@@ -80,8 +80,9 @@ def compose(recipe, library, dtype, axis, floats, flags, numbers, valid=None) ->
 def affine(library: Library, a, b, init, *, reverse: bool, axis: int, lagged: bool = False):
     """Return the bare scan of arrays of one floating dtype, accumulated in float32 or float64.
 
-    a is a number or broadcasts to b's shape; init is None or has b's shape without `axis`. Lagged,
-    the adjoint of the walk the other way, is for PyTorch alone: JAX transposes scans itself.
+    a is a number or broadcasts to b's shape; init is None or has b's shape without `axis`. `lagged`
+    asks for the adjoint of the scan in the other direction, for PyTorch only: JAX transposes scans
+    itself.
     """
     xp = library.xp
     dtype = b.dtype

@@ -81,7 +81,7 @@ def shift(x, edge, *, forward: bool):
 def estimate(recipe, compose, dtype, axis, floats, flags, numbers, valid):
     """Return the recipe's outputs by one program: outside jit it is one dispatch, not thirty.
 
-    Accelerators and derivatives go by `compose` (of `arrays.scan`).
+    Accelerators and derivatives use `compose` (of `arrays.scan`).
     """
     return _estimate(recipe, compose, dtype, axis, floats, flags, numbers, valid)
 

@@ -20,8 +20,8 @@ _BOOL, _SINGLE, _DOUBLE = np.dtype(np.bool_), np.dtype(np.float32), np.dtype(np.
 def estimate_plain(recipe: Recipe, floats, flags, numbers) -> tuple[np.ndarray, ...] | None:
     """Return the recipe's outputs for plain [T, B] arrays, which need no conversion; else None.
 
-    A lane of its own because small rollouts spend their time in checks: here all that matters for
-    such arrays is asked at once. Whatever is unusual, or wrong, is left to the checks.
+    A fast path, because small rollouts spend their time in checks: here all that matters for such
+    arrays is tested at once. Whatever is unusual, or wrong, is left to the checks.
     """
     first = floats[0]
     if first.__class__ is not np.ndarray:
@@ -131,7 +131,7 @@ def compose_windows(maps: Callable, row: Callable, dtype, axis, floats, flags, n
 
 
 def kernel(recipe: Recipe, columns: int) -> Callable:
-    """Return the recipe's compiled kernel for so many columns side by side."""
+    """Return the recipe's compiled kernel for this number of columns side by side."""
     narrow, wide, least = _kernels(recipe)
     return wide if columns >= least else narrow
 

@@ -18,7 +18,7 @@ class Recipe:
     `row` is a NamedTuple of what the functions read of one time step: floats first, then flags,
     then numbers such as gamma, then the fields of the step after it that `ahead` lists. Over whole
     arrays each of them is an array, in the compiled kernels a number. `last` is true where no valid
-    step follows. `where` picks: nothing masks by multiplying, since 0·NaN is NaN.
+    step follows. Values are masked with `where`, never by multiplying, since 0·NaN is NaN.
     """
 
     row: Callable  # a NamedTuple class
@@ -28,8 +28,8 @@ class Recipe:
     ahead: tuple[int, ...] = ()  # which floats and flags are also wanted from the step after
     reads_next: bool = False  # whether `readout` looks at x_next
     lagged: bool = False  # an adjoint: y_t = b_t + a_{t−1}·y_{t−1}, forwards in time
-    # From the outputs' gradients (as floats) to those of the floats, where the recipe is linear in
-    # them and its flags are exactly `terminated` and `truncated`.
+    # The recipe from the outputs' gradients (its floats) to gradients of this one's floats: only
+    # where this one is linear in its floats and has just the flags `terminated` and `truncated`.
     adjoint: "Recipe | None" = None
 
 

@@ -58,7 +58,7 @@ def _setup_context(ctx, inputs, output) -> None:
 def _backward(ctx, x_bar):
     a, init, x = ctx.saved_tensors
     reverse, lagged = ctx.reverse, ctx.lagged
-    # The adjoint of a walk is the lagged walk the other way, and the other way round.
+    # The adjoint of a plain scan is the lagged scan in the other direction, and vice versa.
     y = affine_scan(a, x_bar, torch.zeros_like(init), reverse=not reverse, lagged=not lagged)
     a_bar = init_bar = None
     if ctx.needs_input_grad[0]:
@@ -187,7 +187,7 @@ def can_fuse(floats, numbers) -> bool:
 def estimate(recipe, compose, dtype, axis, floats, flags, numbers, valid):
     """Return the recipe's outputs, with a gradient by the floats.
 
-    When the backward pass is itself to be differentiated, it goes by `compose` (of `arrays.scan`).
+    When the backward pass is itself to be differentiated, it uses `compose` (of `arrays.scan`).
     """
     call = recipe, compose, dtype, axis, len(floats), None
     return _Fused.apply(call, *floats, *flags, valid, *numbers)
@@ -196,7 +196,7 @@ def estimate(recipe, compose, dtype, axis, floats, flags, numbers, valid):
 def estimate_plain(recipe, compose, floats, flags, numbers):
     """Return what `estimate` does for plain [T, B] tensors of one dtype; None for any others.
 
-    As in `numpy.estimate_plain`, all that matters is asked at once, so that a small rollout does
+    As in `numpy.estimate_plain`, all that matters is tested at once, so that a small rollout does
     not spend its time in checks.
     """
     views = numpy_views(torch, (*floats, *flags))

@@ -9,8 +9,8 @@ PARTS = ("product", "avatarl")
 def is_on(part: str) -> bool:
     """Return whether this part may be used: LOOPLESS_NATIVE is unset or 1, or it names the part.
 
-    LOOPLESS_NATIVE=0 switches every part off, and a list such as "avatarl" all but its names.
-    Read when a program is traced, so that programs that exist already stay as they are.
+    LOOPLESS_NATIVE=0 switches every part off, a list such as "avatarl" every part that it does not
+    name. It is read when a program is traced: programs that exist already stay as they are.
     """
     setting = os.environ.get(VARIABLE, "1").strip()
     if setting in ("0", "1"):

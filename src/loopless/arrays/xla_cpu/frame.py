@@ -22,7 +22,7 @@ from numba.extending import register_jitable as jitable
 from loopless.compiled.jit import c_function
 
 SIGNATURE = types.int64(types.CPointer(types.int64))  # of a handler: 0 is success
-VERSION = 0, 1  # of the interface: the oldest that has all that is read here
+VERSION = 0, 1  # the oldest version of the interface that has all that is read here
 
 # Words of a frame, of a list of buffers in it, of a buffer, and of a list of integers.
 _EXTENSION, ARGUMENTS, RESULTS, _ATTRIBUTES = 1, 9, 14, 20
@@ -43,7 +43,7 @@ def _pointer(typing, address):
 
 @jitable
 def words(address, count):
-    """Return that many 64-bit words of memory."""
+    """Return `count` 64-bit words of memory from `address` on."""
     return carray(_pointer(address), (count,), np.int64)
 
 
@@ -101,7 +101,7 @@ def matrices(frame, group, number, dtype):
 
 @jitable
 def integers(frame, count):
-    """Return the integers of the call."""
+    """Return the integers that the call passes beside its arrays."""
     attribute = words(words(carray(frame, (21,))[_ATTRIBUTES], 1)[0], 3)
     return words(attribute[_INTEGERS], count)
 
@@ -110,7 +110,7 @@ def register(name: str, handler: Callable) -> bool:
     """Compile a handler, a function of one frame, for XLA; return whether XLA accepts it."""
     compiled: Any = c_function(SIGNATURE)(handler)
     try:
-        jax.local_devices(backend="cpu")  # only with a device does XLA check handlers
+        jax.local_devices(backend="cpu")  # XLA checks handlers only if there is a device
         jax.ffi.register_ffi_target(name, _capsule(compiled.address), platform="cpu")
     except RuntimeError:  # no CPU, or another version of the interface
         return False

@@ -1,7 +1,7 @@
-"""x @ weight in JAX, faster on the CPU than XLA's where the factors are small.
+"""x @ weight in JAX, faster on the CPU than XLA's product where the factors are small.
 
 Programs for the CPU call `compiled.product`, by way of `product_call.py`; other programs, and
-products of other sizes, are XLA's.
+products of other sizes, are left to XLA.
 """
 
 import math
@@ -16,7 +16,7 @@ from jax import lax
 from loopless.arrays.xla_cpu import is_on
 from loopless.process import threads
 
-LEAST, MOST = 2**17, 2**24  # multiplications of a product that is ours
+LEAST, MOST = 2**17, 2**24  # multiplications of a product that our kernel computes
 SHARED = 2**21  # on several cores: above this XLA's product, which uses all of them, is faster
 
 Transposed = tuple[bool, bool]  # whether the first, the second factor is transposed; never both
@@ -30,7 +30,7 @@ def product(x: jax.Array, weight: jax.Array) -> jax.Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _product(transposed: Transposed, a: jax.Array, b: jax.Array) -> jax.Array:
-    """a @ b, aᵀ @ b or a @ bᵀ."""
+    """Return a @ b, aᵀ @ b or a @ bᵀ."""
     xla = partial(_xla, transposed)
     if _is_ours(transposed, a, b):
         return lax.platform_dependent(a, b, cpu=partial(_call, transposed), default=xla)
@@ -72,7 +72,7 @@ def _transpose_first(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _sizes(transposed: Transposed, a: Any, b: Any) -> tuple[int, int, int]:
-    """Rows of the result, how much is summed, columns of the result."""
+    """Return the rows of the result, the length of its sums, and its columns."""
     return a.shape[transposed[0]], b.shape[transposed[1]], b.shape[1 - transposed[1]]
 
 

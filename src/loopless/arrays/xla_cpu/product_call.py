@@ -17,7 +17,7 @@ NAME = "loopless_product"
 
 
 def fits(rows: int, depth: int, columns: int, transposed: tuple[bool, bool]) -> bool:
-    """Return whether a product of these sizes can be made here."""
+    """Return whether the kernel can compute a product of these sizes."""
     return (
         rows >= ROWS
         and columns >= COLUMNS

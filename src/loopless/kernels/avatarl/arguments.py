@@ -19,7 +19,7 @@ CONFIDENCE = "confidence"
 
 
 class Refusals(NamedTuple):
-    """The errors for a row of logits that is no distribution; hashable, so that jit takes it."""
+    """Makes the errors for logits that are no distribution; hashable, so that jit takes it."""
 
     function: str
     student_name: str = "student_logits"
@@ -79,7 +79,7 @@ class Call:
         self._try(checks.choice, self.function, "variant", variant, VARIANTS)
 
     def number(self, name: str, x, low: float, high: float = math.inf, *, open_ends="") -> float:
-        """Return `x` if it is a finite number from `low` to `high`, without the named ends."""
+        """Return `x`, a finite number from `low` to `high`; `open_ends` names excluded ends."""
         if isinstance(x, np.number):
             x = x.item()
         if isinstance(x, bool) or not isinstance(x, NUMBER):

@@ -12,7 +12,7 @@ from loopless.kernels.avatarl.loss import averaging, logs_of, program
 
 
 def cross_entropy(logits, targets, *, mask=None) -> Any:
-    """The mean of −log π(target), π being the softmax of logits [..., V] and targets [...].
+    """Return the mean of −log π(target) over targets [...], π being the softmax of logits [..., V].
 
     Positions where `mask` is false are out, whatever they hold; the mean of none is 0. The loss is
     float32, or float64 if the logits are; its gradient goes to the logits, once.
@@ -26,7 +26,7 @@ def cross_entropy(logits, targets, *, mask=None) -> Any:
 
 
 def soft_cross_entropy(logits, tokens, weights, *, mask=None) -> Any:
-    """The mean of −Σ_i w_i log π(a_i) over the tokens a [..., w] of each position.
+    """Return the mean of −Σ_i w_i log π(a_i) over the tokens a [..., w] of each position.
 
     With the actions and the rewards of `avatarl_actions` and `avatarl_rewards` this is the
     cross-entropy to AvataRL's own target; a token of weight 0 is out. Weights are taken as they
@@ -42,9 +42,9 @@ def soft_cross_entropy(logits, tokens, weights, *, mask=None) -> Any:
 
 
 def distillation(student_logits, critic_logits, *, temperature=1.0, mask=None) -> Any:
-    """The mean of τ² KL(softmax(c/τ) ‖ softmax(z/τ)), over the whole vocabulary.
+    """Return the mean of τ² KL(softmax(c/τ) ‖ softmax(z/τ)), over the whole vocabulary.
 
-    The factor keeps gradients of one size whatever τ is. They go to the student's logits z alone.
+    The factor τ² keeps gradients of one size whatever τ is. They go to the student's logits z only.
 
     Hinton et al. 2015. Loop twin: `reference.avatarl.distillation`.
     """

@@ -23,13 +23,13 @@ from loopless.kernels.avatarl import recipe
 from loopless.kernels.avatarl.recipe import FIXED, FLOOR, ORIGINAL, SUBSET, TINY, Constants
 
 LANES = 128  # positions in a block at most
-CACHED = 1 << 15  # numbers of a block's logits, so that its rows stay in the second-level cache
+CACHED = 1 << 15  # logits in a block at most, so that its rows stay in the second-level cache
 
 # Columns of `numbers` and of `sheet`
 NUMBERS = 7
 REALITY, CRITIC, SMOOTHING, SCALE, CLAMP, BONUS, SHARE = range(NUMBERS)
 LOSS, GOLD_REWARD, GOLD_REWARDED, KEPT, ACTIONS, KL, ENTROPY = range(7)
-# Rows of what a survey says of each position, and of what else is known of it
+# Rows of `known`, what a survey finds of each position, and of `state`, what is computed from it
 PEAK, LOG_TOTAL, SURVEYED_ENTROPY, MEAN = range(4)
 N, GOLD_TERM, OTHER_TERM, TOP, TOTAL, FACTOR, GAINED, DIVERGENCE, PUSHED, ALPHA, BETA = range(11)
 
@@ -55,7 +55,7 @@ def evaluate(variant, confident, k, size, student, critic, gold, counted, number
     numbers: [N, 7], the weights of reality and critic (unless `confident`), label smoothing,
         reward scale, reward clamp, β, and the position's share in the mean.
     sheet: [N, 7], the loss and then the statistics in the order of `recipe.STATS`.
-    gradient: [N, size], or [N, 0] if nobody asks for it.
+    gradient: [N, size], or [N, 0] if it is not wanted.
 
     Rows that are not counted come out 0; rows that are no distribution (NaN, +inf, or nothing above
     −inf), or whose gold is no token, come out NaN. Returns the first counted rows of student and of
@@ -140,7 +140,7 @@ def evaluate(variant, confident, k, size, student, critic, gold, counted, number
 
 @jit()
 def _choose(lanes, student_top, critic_top, tokens, present, n):
-    """Gold, the student's best and the critic's best; where each stands first, and how many."""
+    """Write the actions after gold to `tokens`, where each stands first, and how many there are."""
     k, gold = student_top.shape[0], tokens[0]
     for i in range(lanes):
         present[0, i], n[i] = True, 1
@@ -162,7 +162,7 @@ def _choose(lanes, student_top, critic_top, tokens, present, n):
 
 @jit()
 def _gather(memory, starts, tokens, rate, known, out):
-    """The logarithm of the softmax at the tokens."""
+    """Write the logarithm of the softmax at the tokens."""
     peaks, log_totals = known[PEAK], known[LOG_TOTAL]
     for j in range(tokens.shape[0]):
         token, logs = tokens[j], out[j]
@@ -178,7 +178,7 @@ def _constants(like):
 
 @jit()
 def _sum(x, lanes, out):
-    """Σ over the actions."""
+    """Write the sum over the actions."""
     for i in range(lanes):
         out[i] = x[0, i]
     for j in range(1, x.shape[0]):
@@ -189,7 +189,7 @@ def _sum(x, lanes, out):
 
 @jit()
 def _largest(x, lanes, out):
-    """The largest over the actions."""
+    """Write the largest over the actions."""
     for i in range(lanes):
         out[i] = x[0, i]
     for j in range(1, x.shape[0]):
@@ -200,7 +200,7 @@ def _largest(x, lanes, out):
 
 @jit()
 def _exponentials(x, lanes, shift, out):
-    """e to x − shift, and to x where the shift is −inf."""
+    """Write e to the power x − shift, or to the power x where the shift is −inf."""
     zero, least = x.dtype.type(0), x.dtype.type(-np.inf)
     for j in range(x.shape[0]):
         row, powers = x[j], out[j]
@@ -210,7 +210,7 @@ def _exponentials(x, lanes, shift, out):
 
 @jit()
 def _weigh_by_confidence(lanes, log_mentor, present, told, state, masses, scratch):
-    """The weights of both experts, where the critic's confidence sets them."""
+    """Write the weights of both experts as the critic's confidence sets them."""
     constants = _constants(state)
     for j in range(log_mentor.shape[0]):
         here, row, out = present[j], log_mentor[j], scratch[j]
@@ -231,7 +231,7 @@ def _weigh_by_confidence(lanes, log_mentor, present, told, state, masses, scratc
 
 @jit()
 def _rewards(variant, confident, lanes, log_mentor, present, told, state, rewards, scratch):
-    """Each action's reward, and in the fixed form its share of the target."""
+    """Write each action's reward, which in the fixed form is its share of the target."""
     constants, width = _constants(state), rewards.shape[0]
     n, top, total, factor = state[N], state[TOP], state[TOTAL], state[FACTOR]
     if confident:
@@ -289,7 +289,7 @@ def _rewards(variant, confident, lanes, log_mentor, present, told, state, reward
 
 @jit()
 def _evaluate(variant, lanes, rate, log_pi, present, rewards, told, known, state, pushed, scratch):
-    """What was gained, the divergence, and the slope's numbers of each position."""
+    """Write each position's gain and divergence, and the numbers that describe its slope."""
     constants, width = _constants(state), rewards.shape[0]
     total, factor, gained, top = state[TOTAL], state[FACTOR], state[GAINED], state[TOP]
     bonus, share, mean = told[BONUS], told[SHARE], known[MEAN]
@@ -340,7 +340,7 @@ def _evaluate(variant, lanes, rate, log_pi, present, rewards, told, known, state
 
 @jit()
 def _report(variant, lanes, rewards, told, known, state, counted, sheet):
-    """The sheet's lines: the loss and the statistics."""
+    """Write the loss and the statistics of each position to the sheet."""
     constants = _constants(state)
     for i in range(lanes):
         line = sheet[i]
@@ -363,7 +363,7 @@ def _report(variant, lanes, rewards, told, known, state, counted, sheet):
 
 @jit(reassociate=True)
 def _floor(row, peak, log_total, policy, steep):
-    """Write π and h = log(π + floor) + π/(π + floor) of a row; Σ π log(π + floor) and Σ π h."""
+    """Write π and h = log(π + floor) + π/(π + floor); return Σ π log(π + floor) and Σ π h."""
     zero, constants = row.dtype.type(0), _constants(row)
     moment, mean = 0.0, 0.0
     for first in range(0, row.size, PART):
@@ -382,7 +382,7 @@ def _floor(row, peak, log_total, policy, steep):
 
 @jit()
 def _floored_slopes(policy, steep, alpha, beta, tokens, less, is_counted, out):
-    """out_j = π_j (α + β h_j) − the `less` of each token."""
+    """Write out_j = π_j (α + β h_j), less the entry of `less` at each of the tokens."""
     if not is_counted:
         out[:] = 0
         return

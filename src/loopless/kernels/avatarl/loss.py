@@ -44,20 +44,20 @@ def avatarl_loss(
     entropy_coefficient=0.01,
     mask=None,
 ) -> Any:
-    """The loss of the student's logits towards what reality and a critic make of each position.
+    """Return the loss of the student's logits towards a target made of reality and a critic.
 
         𝒜     = {gold} ∪ top-k of the student ∪ top-k of the critic         n = |𝒜| ≤ 2k + 1
         r     = 1 − ε on gold, ε/(n − 1) on the others of 𝒜                 reality
         m     = softmax of the critic's logits                              mentor
         u_i   = r_i^w_r · m_i^w_m                                           i ∈ 𝒜
 
-    "fixed", the default: p = u/Σu; those with p_i ≥ 1/n are kept and gold always, gold's p raised
-    to the largest; T is what is kept over its sum; π = softmax over the whole vocabulary.
+    "fixed", the default: p = u/Σu. Actions with p_i ≥ 1/n are kept, and gold always, its p raised
+    to the largest. T is the kept p over their sum; π = softmax over the whole vocabulary.
 
         L     = −Σ_𝒜 T_i log π_i − β H(π)
 
-    The published versions: R = rewards scaled by `reward_scale`, of p_i > Σu/(n + 1e-8) only,
-    brought down to `reward_clamp` in proportion. τ = 1 + β.
+    The published versions: R_i = `reward_scale` · p_i where p_i > Σu/(n + 1e-8), else 0; if the
+    largest exceeds `reward_clamp`, all are scaled down until it does not. τ = 1 + β.
 
         "original"    L = −Σ_𝒜 R_i log(π_i + 1e-10)/(n + 1e-8) − β H(π)     H with that floor too
         "subset"      L = −Σ_𝒜 R_i log q_i/(n + 1e-8)                       q = softmax of z/τ on 𝒜
@@ -65,14 +65,14 @@ def avatarl_loss(
 
     The loss is the mean over positions where `mask` is true, 0 if there are none; masked positions
     may hold anything. Both weights are numbers or arrays that spread over [...]. With
-    critic_weight="confidence" w_m is 1 − H/log n of the mentor renormalised on 𝒜, and w_r is
+    critic_weight="confidence" w_m is 1 − H/log n of the mentor renormalized on 𝒜, and w_r is
     1 − w_m, whatever `reality_weight` is. `top_k` above V means V. Of equal logits the first is
     taken, but on PyTorch outside plain eager execution on the CPU any of them. Rewards, critic and
     weights are constants: the gradient goes to the student's logits, once.
 
     Returns (loss, stats): means over the same positions of "gold_reward" (R or T of gold),
     "gold_rewarded" (share where it is above 0), "kept" (actions with a reward), "actions" (n), "kl"
-    (of the normalised rewards from π) and "entropy" (of π; in "subset" π is that of "full"). All
+    (of the normalized rewards from π) and "entropy" (of π; in "subset" π is that of "full"). All
     in float32, or float64 if the logits are.
 
     Loop twin: `reference.avatarl.avatarl_loss`.
@@ -94,11 +94,11 @@ def avatarl_loss(
 
 
 def avatarl_actions(student_logits, critic_logits, targets, *, top_k, mask=None) -> Any:
-    """The action set of each position: gold, the student's best k and the critic's best k.
+    """Return the action set of each position: gold, the student's best k and the critic's best k.
 
     Returns (actions, present), both [..., 2k + 1]: tokens in this order, and whether the token
-    stands there for the first time. What is not present is a token all the same, and safe to look
-    up. Masked positions hold anything.
+    stands there for the first time. An entry that is not present is still a token, and safe to
+    look up. Masked positions hold anything.
 
     Loop twin: `reference.avatarl.avatarl_actions`, dense.
     """
@@ -123,10 +123,10 @@ def avatarl_rewards(
     reward_clamp=1.5,
     mask=None,
 ) -> Any:
-    """What each action of `avatarl_actions` is worth, [..., 2k + 1], 0 where not present.
+    """Return the reward of each action of `avatarl_actions`, [..., 2k + 1], 0 where not present.
 
-    The R of `avatarl_loss`, and in "fixed" the target T, whose sum is 1. Any other action set does
-    as well, if gold is its first. Without gradient.
+    It is the R of `avatarl_loss`, or in "fixed" the target T, whose sum is 1. Any other action set
+    does as well, if gold is its first. The rewards have no gradient.
 
     Loop twin: `reference.avatarl.avatarl_rewards`, dense.
     """
@@ -143,7 +143,7 @@ def avatarl_rewards(
 
 
 def _compiled_loss(call: Call, variant: str, k: int, student, views: list, beta) -> Any:
-    """The loss of arrays that NumPy can look at, by one compiled call.
+    """Return the loss of arrays that NumPy can look at, by one compiled call.
 
     `views` are the logits of student and critic, gold, the mask, and the method's numbers;
     `student` is the caller's own array, which gets the gradient.
@@ -179,7 +179,7 @@ def _compiled_loss(call: Call, variant: str, k: int, student, views: list, beta)
 
 
 def _numbers_by_position(fields: list, shape: tuple[int, ...], dtype) -> np.ndarray:
-    """What the kernel is told of each position, [N, 7]; weights that confidence sets are 0."""
+    """Return the kernel's numbers for each position, [N, 7]; weights that confidence sets are 0."""
     fields = [0.0 if x is None else x for x in fields]
     table = np.empty((math.prod(shape), len(fields)), dtype)
     if max(map(np.ndim, fields)) == 0:
@@ -200,7 +200,7 @@ def _loss(library, refusals, variant, k, *fields):
 
 
 def _loss_by_arrays(library, refusals, variant, k, student, critic, gold, mask, numbers, beta):
-    """The loss in the library's own operations."""
+    """Return the loss by the library's own operations."""
     xp = library.xp
     dtype = library.wide(library.promote(student.dtype, critic.dtype))
     z, critic = library.constant(student), library.constant(critic)
@@ -260,20 +260,20 @@ def _rewards(library, refusals, variant, critic, actions, present, mask, numbers
     return xp.moveaxis(rewards if mask is None else xp.where(mask, rewards, 0), 0, -1)
 
 
-# What the baselines share with the loss.
+# Functions that the baselines share with the loss.
 
 
 def program(library, function, static: int):
     """Return `function` of this library, compiled where it has a compiler.
 
-    The arguments up to number `static` are no arrays.
+    The first `static` arguments are no arrays.
     """
     once = partial(compiled_once(library, function, tuple(range(static + 1))), library)
     return np.errstate(all="ignore")(once) if library is NUMPY else once  # masked rows may warn
 
 
 def averaging(library, mask, like):
-    """Return two functions: the share of a position in the mean, and the mean.
+    """Return two functions of positions: their shares in the mean, x / count, and the mean.
 
     Both count masked positions as 0.
     """
@@ -291,11 +291,11 @@ def averaging(library, mask, like):
 
 
 def first_of(library, x):
-    """Whether an entry of x [w, ...] is its first: gold, among actions."""
+    """Return whether an entry of x [w, ...] is the first, which is gold among actions."""
     return row_numbers(library, x, 0, x.shape[0]) == 0
 
 
 def logs_of(library, logits, tokens, survey, rate, dtype):
-    """log π [w, ...] of tokens [..., w] of surveyed rows of logits."""
+    """Return log π [w, ...] of tokens [..., w] of surveyed rows of logits."""
     entries = library.xp.moveaxis(engine.take(library, logits, tokens, dtype), -1, 0)
     return (entries - survey.peak) * rate - survey.log_total

@@ -50,16 +50,16 @@ class Evaluation(NamedTuple):
     bonus: Any  # a number
 
 
-# Elementwise: one action or one position at a time.
+# Elementwise functions, of one action or one position.
 
 
 def times(where, weight, x):
-    """weight · x, and 0 where the weight is 0 even if x is −inf: 0⁰ is 1."""
+    """Return weight · x, and 0 where the weight is 0 even if x is −inf: 0⁰ is 1."""
     return where(weight == 0, 0, weight * x)
 
 
 def confidence(where, log, n, mass, moment, constants):
-    """1 − H/log n of the mentor renormalized on the actions; 1 where there is one action.
+    """Return 1 − H/log n of the mentor renormalized on the actions; 1 where there is one action.
 
     mass = Σ m and moment = Σ m log m, for the mentor's m up to a common factor.
     """
@@ -69,7 +69,7 @@ def confidence(where, log, n, mass, moment, constants):
 
 
 def log_reality(where, log, is_original, n, smoothing, constants):
-    """log r of gold, and of each other action."""
+    """Return log r of gold, and of each other action."""
     one = constants.one
     others = where(n > one, n - one, one)
     is_certain = is_original & (n == one)
@@ -79,13 +79,13 @@ def log_reality(where, log, is_original, n, smoothing, constants):
 def log_product(
     where, is_gold, present, gold_term, other_term, critic_weight, log_mentor, constants
 ):
-    """log u = w_r log r + w_m log m, −inf where the action is not present."""
+    """Return log u = w_r log r + w_m log m, −inf where the action is not present."""
     product = where(is_gold, gold_term, other_term) + times(where, critic_weight, log_mentor)
     return where(present, product, constants.minus_infinity)
 
 
 def fixed_weight(where, is_gold, u, n, total):
-    """The weight in the target "fixed": what is at least the mean, and gold raised to the largest.
+    """Return an action's weight in "fixed": u if at least the mean, else 0; gold gets the largest.
 
     The largest u is 1, so that gold is kept even where all products are 0.
     """
@@ -93,7 +93,7 @@ def fixed_weight(where, is_gold, u, n, total):
 
 
 def published_reward(where, u, n, total, scale, constants):
-    """The published reward before the clamp.
+    """Return the published reward before the clamp.
 
     The published threshold is the mean of the products; the mean of p would be 1/n.
     """
@@ -102,43 +102,43 @@ def published_reward(where, u, n, total, scale, constants):
 
 
 def clamp_factor(where, largest, clamp, constants):
-    """What brings rewards down to the clamp in proportion."""
+    """Return the factor that brings the largest reward down to the clamp."""
     return where(largest > clamp, clamp / (largest + constants.tiny), 1)
 
 
 def floored(exp, log, log_pi, constants):
-    """π, log(π + floor), and π/(π + floor), which is what the floor leaves of the derivative."""
+    """Return π, log(π + floor), and π/(π + floor), the factor of the derivative with a floor."""
     pi = exp(log_pi)
     raised = pi + constants.floor
     return pi, log(raised), pi / raised
 
 
 def gain(where, reward, log_pi):
-    """R log π, and 0 without a reward even if log π is −inf."""
+    """Return R log π, and 0 without a reward even if log π is −inf."""
     return where(reward > 0, reward * log_pi, 0)
 
 
 def divergence(where, log, reward, total, log_pi):
-    """One action's part in the divergence of the normalized rewards from π."""
+    """Return one action's part in the divergence of the normalized rewards from π."""
     share = reward / total
     return where(reward > 0, share * (log(share) - log_pi), 0)
 
 
 def subset_push(where, present, reward, total, q):
-    """R − q ΣR: the derivative at an action where π is a softmax over the actions alone."""
+    """Return R − q ΣR: the derivative at an action where π is a softmax over the actions alone."""
     return reward - where(present, total * q, 0)
 
 
 def loss(gained, divisor, bonus, entropy):
-    """One position's loss: what was gained by the rewards, and the bonus for entropy."""
+    """Return one position's loss: minus the gain by rewards, minus the bonus for entropy."""
     return -gained / divisor - bonus * entropy
 
 
-# Put together for arrays.
+# The functions above, put together for arrays.
 
 
 def actions(library: Library, gold, student_top, critic_top) -> tuple[Any, Any]:
-    """Gold, the student's and the critic's best, and where each stands for the first time.
+    """Return gold, the student's and the critic's best, and where each stands for the first time.
 
     The tops are [..., k], the results [w, ...]. Neither top-k holds a token twice, so that only the
     two are compared, and gold with both.
@@ -154,7 +154,7 @@ def actions(library: Library, gold, student_top, critic_top) -> tuple[Any, Any]:
 
 
 def rewards(library: Library, variant: str, log_mentor, present, is_gold, numbers: Numbers) -> Any:
-    """Each action's reward, and in "fixed" its share of the target; 0 where not present.
+    """Return each action's reward, in "fixed" its share of the target; 0 where not present.
 
     `is_gold` spreads over [w, ...] and is true at one present action of each position.
     """
@@ -184,7 +184,7 @@ def rewards(library: Library, variant: str, log_mentor, present, is_gold, number
 def evaluate(
     library: Library, variant: str, rewards, log_pi, present, is_gold, entropy, mean, rate, beta
 ) -> Evaluation:
-    """Losses, statistics and slopes of positions, from the rewards of their actions.
+    """Return losses, statistics and slopes of positions, from the rewards of their actions.
 
     `entropy` and `mean` are those of the student's whole row, [...], from its survey.
     """
@@ -198,7 +198,7 @@ def evaluate(
         _, logs, factor = floored(exp, log, log_pi, constants)
         pushed = rewards * factor
     kl = divergence(where, log, rewards, where(total > 0, total, 1), logs).sum(0)
-    # The derivative, (π_j W − R_j)/(n τ) + β π_j (h_j − Σ π h), by its two numbers a position.
+    # The derivative is (π_j W − R_j)/(n τ) + β π_j (h_j − Σ π h): two numbers for each position.
     alpha = pushed.sum(0) * rate / divisor - bonus * mean
     if (
         variant == "subset"

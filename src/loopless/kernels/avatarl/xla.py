@@ -1,7 +1,7 @@
 """AvataRL's loss in JAX on the CPU: the kernel of `compiled.py` inside the JAX program.
 
-XLA would write each intermediate to memory, and is slow at the k largest. Imported on the first
-call with JAX arrays, by `loss.py`. How XLA calls the kernel: `arrays/xla_cpu/README.md`.
+XLA alone would write each intermediate to memory, and is slow to find the k largest. Imported on
+the first call with JAX arrays, by `loss.py`. How XLA calls the kernel: `arrays/xla_cpu/README.md`.
 """
 
 # Numba's decorators change what a function's signature means:

@@ -1,1 +1,1 @@
-"""Losses whose minima are eigenvectors of a Laplacian, and what goes with them."""
+"""Losses whose minima are eigenvectors of a Laplacian, multipliers, and measures of the result."""

@@ -1,10 +1,10 @@
-"""How the multipliers of ALLO move, and what they and the features are worth.
+"""Updates of ALLO's multipliers, eigenvalues from them, and how good the features are.
 
 Descent on `allo_loss` moves duals and barrier too; `allo_updates` does the same without an
-optimizer, with what the authors' codes add: an integral term, limits, and a barrier that follows an
-average. `eigenvalues` and `similarities` judge the result. All are pure functions of any of the
-three libraries, so that a trainer may call them inside its compiled step. Loop twins:
-`reference.laplacian`.
+optimizer, and adds what the authors' programs have: an integral term, limits, and a barrier that
+follows an average. `eigenvalues` and `similarities` judge the result. All are pure functions
+of any of the three libraries, so that a trainer may call them inside its compiled update. Loop
+twins: `reference.laplacian`.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ _UNSET = 1e-13  # an average whose norm is below this has not begun
 
 
 class Multipliers(NamedTuple):
-    """What ALLO carries from step to step beside its encoder.
+    """What ALLO carries from update to update beside its encoder.
 
     duals β and integral [..., d, d]; barrier b [...]; products [..., d, d], the running average of
     E1 ∘ E2 that raises the barrier in "full".
@@ -39,7 +39,7 @@ def first_multipliers(
     diagonal: bool = False,
     dtype: str = "float32",
 ) -> Multipliers:
-    """Return where to begin: `dual` on the lower triangle or the diagonal, as NumPy arrays."""
+    """Return the first multipliers, NumPy arrays: `dual` on the lower triangle, or the diagonal."""
     zeros = np.zeros((d, d), dtype)
     duals = dual * (np.eye(d, dtype=dtype) if diagonal else np.tril(np.ones((d, d), dtype)))
     return Multipliers(duals, np.asarray(barrier, dtype), zeros, zeros.copy())
@@ -59,12 +59,12 @@ def allo_updates(
     dual_limit: float = np.inf,
     barrier_limit: float = np.inf,
 ) -> Multipliers:
-    """Return the multipliers after a step whose `allo_loss` had these `parts`.
+    """Return the multipliers after an update whose `allo_loss` had these `parts`.
 
         β ← tril(clip(β + dual_rate (P E + I integral), ± dual_limit))      rows that take part
         b ← clip(b + barrier_rate r, 0, barrier_limit)
         integral ← integral_decay · integral + E
-        products ← products + product_rate (E1 ∘ E2 − products)             the first time all of it
+        products ← products + product_rate (E1 ∘ E2 − products)             at first with rate 1
 
         "half"    E = E1               r = |q|, which raises b even if q < 0
         "full"    E = ½ (E1 + E2)      r = Σ max(products, 0) / d², of the new products
@@ -106,9 +106,9 @@ def eigenvalues(duals, barrier, errors, *, scale: str = "half") -> Any:
 
         λ̂_j = −c (β_jj + 2 b E_jj)        c = ½ in "half", ¼ in "full"
 
-    β alone lags behind by 2b / rate steps; with the error's share the sum is right long before.
-    `errors` are E as `allo_updates` has it, best an average over many steps. They are of the kernel
-    of gaps ≥ 1: for those of the successor representation multiply by the discount.
+    β alone lags behind by 2b / rate updates; with the error's share, λ̂ is right long before that.
+    `errors` are E as `allo_updates` has it, best an average over many updates. λ̂ belongs to the
+    kernel of gaps ≥ 1; for the successor representation, multiply it by the discount.
     """
     checks.choice("eigenvalues", "scale", scale, SCALES)
     xp = checks.Arguments("eigenvalues", "duals", duals).library.xp
@@ -118,13 +118,13 @@ def eigenvalues(duals, barrier, errors, *, scale: str = "half") -> Any:
 
 
 def similarities(features, vectors, spaces, weights=None) -> Any:
-    """Return how much of each feature lies in the eigenspace of its place: [d], from 0 to 1.
+    """Return how much of each feature j lies in the eigenspace of vector j: [d], from 0 to 1.
 
         |P_j φ_j| / |φ_j|,  P_j onto all vectors of the same space as the j-th
 
     `features` [states, d]; `vectors` [states, k], k ≥ d, orthonormal under `weights` [states] that
     sum to 1 (uniform if left out); `spaces` [k], numbers that are equal within an eigenspace. For a
-    simple eigenvalue this is |cos|. It knows no sign, no scale, no rotation within a space. A
+    simple eigenvalue this is |cos|. It ignores sign, scale and rotations within a space. A
     feature that is 0 everywhere scores 0.
     """
     xp = checks.Arguments("similarities", "features", features).library.xp

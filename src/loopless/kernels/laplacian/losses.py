@@ -2,8 +2,8 @@
 
 Both take features [..., n, d] of NumPy, PyTorch or JAX and return a loss and its parts. Leading
 axes are problems of their own. Half precision is computed in float32. Where a gradient is stopped
-is part of the method, and is said with each loss. What moves the multipliers, and what the features
-are worth, is in `laplacian.duals`. Loop twins: `reference.laplacian`.
+is part of the method, and is said with each loss. `laplacian.duals` updates the multipliers and
+judges the features. Loop twins: `reference.laplacian`.
 """
 
 import math
@@ -21,12 +21,12 @@ PERTURBATIONS = ("none", "exponential", "squared", "squared-null-grad")
 
 
 class AlloParts(NamedTuple):
-    """What `allo_loss` is the sum of, and what it is made of; none has a gradient.
+    """The terms of `allo_loss`, and the quantities behind them; none has a gradient.
 
     graph, perturbation, dual, barrier: the terms that pull at the features.
-    dual_ascent, barrier_ascent: minus what raises the duals and the barrier.
+    dual_ascent, barrier_ascent: the terms by which descent raises the duals and the barrier.
     errors, other_errors: E1 and E2 [..., d, d], lower triangles.
-    q: how far the constraints are off, squared.
+    q: an estimate of the squared violation of the constraints.
     gate [..., d]: which components take part.
     """
 
@@ -62,7 +62,7 @@ def allo_loss(
     """Return the augmented Lagrangian whose saddle point is the first d eigenvectors, in order.
 
         E1 = tril(⟨φ_j, sg φ_k⟩ − δ_jk)           over the batch of φ; E2 of `other_features`
-        loss = c Σ_j mean (φ_j − φ'_j)²           graph: what neighbours in time differ by
+        loss = c Σ_j mean (φ_j − φ'_j)²           graph: what neighbors in time differ by
              + Σ sg(β) ∘ E  +  sg(b) q            dual, barrier: orthonormal, one after the other
              − Σ β ∘ sg(P E + I integral)         so that descent raises β and b
              − b sg(r)
@@ -79,9 +79,9 @@ def allo_loss(
     λ_d − λ_1 (twice that in "full").
 
     P and I are the gains, `integral` [..., d, d] the running sum of errors. With `gate_threshold`
-    a component takes part only where all entries of earlier rows of E1 are below it; mind that a
-    batch's own noise is 1/√n. A `perturbation` of that scale and width lifts all components but
-    the first off the constant.
+    a component takes part only where all entries of earlier rows of E1 are below it; mind that the
+    noise of a batch of n samples is 1/√n. A `perturbation` of that scale and width lifts all
+    components but the first off the constant.
 
     Returns (loss [...], AlloParts). The loss is no measure of progress: its terms all but cancel.
     Log the parts, which for half-precision features are float32.
@@ -174,7 +174,7 @@ def _allo(
 
 
 def _gate(xp, errors, threshold):
-    """[..., d]: whether every entry of all earlier rows is below the threshold. NaN is not."""
+    """Return [..., d]: whether all entries of earlier rows are below the threshold; NaN is not."""
     if threshold is None:
         return xp.ones_like(errors[..., 0]) > 0
     below = xp.all(abs(errors) < threshold, -1)
@@ -183,7 +183,7 @@ def _gate(xp, errors, threshold):
 
 
 def _lift(xp, later, perturbation, width):
-    """The perturbation's sum over components [..., n, d − 1] after the first."""
+    """Return the sum of the perturbations of the components [..., n, d − 1] after the first."""
     centred = later - xp.mean(later, -2)[..., None, :]
     least = math.exp(-1.0 / width)
     if perturbation == "none":
@@ -199,7 +199,7 @@ def _lift(xp, later, perturbation, width):
 
 
 class GgdoParts(NamedTuple):
-    """What `ggdo_loss` is the sum of, E1 and E2 [..., d, d], and the penalty q; no gradients."""
+    """The terms of `ggdo_loss`, E1 and E2 [..., d, d], and the penalty q; no gradients."""
 
     graph: Any
     barrier: Any
@@ -252,7 +252,7 @@ def _ggdo(library, dtype, features, next_features, other_features, constraint_fe
 
 
 def _off_orthonormal(library: Library, x, y=None):
-    """⟨x_j, y_k⟩ − δ_jk over the batch, [..., d, d]."""
+    """Return ⟨x_j, y_k⟩ − δ_jk over the batch, [..., d, d]."""
     xp, (n, d) = library.xp, x.shape[-2:]
     place = {"device": x.device} if library.name == "torch" else {}
     products = xp.matmul(xp.swapaxes(x, -1, -2), x if y is None else y)

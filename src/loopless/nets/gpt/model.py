@@ -31,7 +31,7 @@ GELUS = ("exact", "tanh")
 
 
 class Size(NamedTuple):
-    """The body of a named size."""
+    """The layers, heads and width of a model."""
 
     layers: int
     heads: int
@@ -53,7 +53,7 @@ SIZES = {
 
 
 class Norm(eqx.Module):
-    """Layer normalization over the last axis, in at least float32."""
+    """Layer normalization over the last axis, in x's own type, whatever `compute` is."""
 
     scale: jax.Array
     bias: jax.Array
@@ -95,17 +95,17 @@ class Block(eqx.Module):
         return [y.reshape(batch, time, heads, -1).swapaxes(1, 2) for y in (q, k, v)]
 
     def rest(self, x: jax.Array, attended: jax.Array, gelu: str, compute) -> jax.Array:
-        """Return the stream [B, T, width] after the attention's result [B, heads, T, ...]."""
+        """Return the stream [B, T, width] after this block, from `attended` [B, heads, T, ...]."""
         x = x + self.out(attended.swapaxes(1, 2).reshape(x.shape), compute)
         inner = jax.nn.gelu(self.up(self.norm_2(x), compute), approximate=gelu == "tanh")
         return x + self.down(inner, compute)
 
 
 class GPT(eqx.Module):
-    """Tokens [..., T], T ≤ block, to logits [..., T, V] for the token after each.
+    """Maps tokens [..., T], T ≤ block, to logits [..., T, V] for the token after each.
 
-    Parameters are float32. `compute="bfloat16"` makes all matrix products of it, summed in
-    float32; normalization, softmax and logits stay float32. With `checkpoint`, the gradient
+    Parameters are float32. `compute="bfloat16"` rounds the factors of all matrix products, whose
+    sums stay float32, as do normalization, softmax and logits. With `checkpoint`, the gradient
     computes each block anew instead of keeping what is inside it: a third more arithmetic, a
     fifth of the memory. None means yes on the CPU, where that is also faster (1.2 to 1.8 times,
     from 0.2M to 30M), since without it the intermediates do not fit into the caches.
@@ -206,7 +206,7 @@ class GPT(eqx.Module):
 
 
 def attend(q, k, v, mask, compute) -> jax.Array:
-    """Return softmax(q kᵀ) v, over the keys at which `mask` [..., Tq, Tk] is true; at least one."""
+    """Return softmax(q kᵀ) v, over the keys where `mask` [..., Tq, Tk] is true, at least one."""
     scores = jnp.where(mask, product(q, k.swapaxes(-1, -2), compute), -jnp.inf)
     # Divided by their sum after the second product, when there are fewer numbers to divide.
     most = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
@@ -228,7 +228,7 @@ def parameters(model) -> int:
 
 
 def shape_of(vocabulary, block, size, gelu, compute) -> Size:
-    """Return the body that `size` names or lists; ValueError with everything that is wrong."""
+    """Return the body that `size` names or lists, or raise ValueError with all problems."""
     problems = [
         f"{name} must be an integer of at least 1; received {value!r}"
         for name, value in (("vocabulary", vocabulary), ("block", block))

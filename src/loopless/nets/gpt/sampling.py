@@ -190,7 +190,7 @@ def _int32(number: int) -> jax.Array:
 
 
 def _check(model: GPT, tokens, n, temperature, top_k, repetition_penalty, chunk) -> np.ndarray:
-    """Return `tokens` as int32; ValueError with everything that is wrong."""
+    """Return `tokens` as int32, or raise ValueError with all problems."""
     tokens = np.asarray(tokens)
     problems = []
     if tokens.ndim not in (1, 2) or tokens.size == 0:

@@ -1,8 +1,8 @@
-"""Weights in the format of the published GPT-2 models, as a GPT of ours.
+"""Weights in the format of the published GPT-2 models, to and from our `GPT`.
 
-A safetensors file with `wte.weight`, `wpe.weight`, `h.0.ln_1.weight`, …, `ln_f.bias`, each perhaps
-after "transformer."; matrices are [in, out], as ours are. The number of heads and the kind of GELU
-stand in the `config.json` beside it, or are GPT-2's.
+It is a safetensors file with `wte.weight`, `wpe.weight`, `h.0.ln_1.weight`, …, `ln_f.bias`, with or
+without the prefix "transformer."; matrices are [in, out], as ours are. The number of heads and the
+kind of GELU stand in the `config.json` beside it; without one, they are GPT-2's.
 """
 
 import json
