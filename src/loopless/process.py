@@ -7,25 +7,25 @@ import sys
 
 
 def cores() -> int:
-    """Return how many cores this process may run on; all, where the system does not say."""
+    """Return how many cores this process may use: all of them if the system does not say."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def threads() -> int:
-    """Return how many threads share an operation of XLA on the CPU."""
+    """Return how many threads XLA uses on the CPU: PJRT_NPROC if it is set, else one a core."""
     requested = os.environ.get("PJRT_NPROC", "")
     return int(requested) if requested.isdigit() and int(requested) else cores()
 
 
 def even_share(agents: int, cores: int) -> int:
-    """Return the largest number of cores that can have the same number of agents each."""
+    """Return the most cores, up to `cores`, over which `agents` can be spread evenly."""
     return max(count for count in range(1, min(agents, cores) + 1) if agents % count == 0)
 
 
 def resident_bytes() -> int:
-    """Return the bytes of this process in main memory; its peak, where the system does not say."""
+    """Return the bytes of main memory that this process uses; their peak if there is no /proc."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -34,7 +34,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """Return the most bytes of this process that were ever in main memory."""
+    """Return the most bytes of main memory that this process has used at any time."""
     import resource
 
     # On Linux ru_maxrss starts at the peak of the parent; VmHWM is this process's own.
@@ -49,7 +49,7 @@ def free_memory_bytes() -> int | None:
 
 
 def _linux_bytes(file: str, name: str) -> int | None:
-    """Read the line "name: … kB" of one of Linux's own accounts, in bytes; None without it."""
+    """Return, in bytes, what the line "name: … kB" of a file in /proc says; None without it."""
     try:
         with open(file, encoding="utf-8") as lines:
             for line in lines:

@@ -2,7 +2,7 @@
 
 The `check_…` functions return a list of problems, each in words. A caller gathers the lists and
 hands them to `refuse`, which raises one error, so that whoever passes three wrong arguments reads
-of all three. `did_you_mean` adds the name that was probably meant.
+about all three. `did_you_mean` suggests the name that was probably meant.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,8 +19,8 @@ def refuse(
 ) -> None:
     """Raise one error that lists all `problems`, if there are any.
 
-    The error is of class `error`; without it a TypeError if every problem is one, else a
-    ValueError.
+    The message begins with `where` and ends with `note`. The class of the error is `error`, by
+    default TypeError if every problem is a TypeError, else ValueError.
     """
     listed = [problem for some in problems for problem in some]
     if not listed:
@@ -73,8 +73,9 @@ def did_you_mean(
 ) -> str:
     """Return " Did you mean X?" with the nearest of `names`, or "" where none is near.
 
-    Case does not count. A name with dots may also be near in its last part alone. `show` writes a
-    name, up to `most` are shown, and with `or_list` all names are listed where none is near.
+    Case does not count. If no whole name is near, what follows the last dot of each is compared.
+    Up to `most` names are suggested, each as `show` writes it. With `or_list`, all names are
+    listed if none is near.
     """
     names = list(names)
     if near := _find_near(name, names, most):
@@ -95,5 +96,5 @@ def _last_part(name: str) -> str:
 
 
 def list_first(values: Any, most: int = 5) -> str:
-    """Return the first few of an array's values, with commas, and "…" where there are more."""
+    """Return the first `most` values of an array as text, and ", …" if there are more."""
     return ", ".join(map(str, values[:most].tolist())) + (", …" if len(values) > most else "")

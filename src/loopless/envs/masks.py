@@ -39,9 +39,10 @@ def readers(envs: Sequence[Any], infos: Sequence[Mapping]) -> list[Callable[[Map
 
 
 def vector_reader(env: Any, infos: Mapping) -> Callable[[Mapping], tuple[Any, Any]] | None:
-    """Return the same for a vector environment: masks [envs, n], and which are there (or None).
+    """Return a function from infos to masks for a vector environment; None if it has no masks.
 
-    Its own `action_masks()` is used, or that of the environments inside if it can call them.
+    The function returns the masks [envs, n], and which of them are present (None: all). It calls
+    the environment's own `action_masks()`, or that of the environments inside, or reads the infos.
     """
     inner = getattr(env, "unwrapped", env)
     if hasattr(inner, METHOD):

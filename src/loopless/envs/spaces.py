@@ -1,4 +1,4 @@
-"""What an environment shows and takes, in small descriptions that both modes share.
+"""Observation and action spaces, in small descriptions that both modes share.
 
 Networks and buffers are sized from these, so that no trainer asks whether its environment is
 compiled or hosted. They are hashable, so that a compiled function may take them as static

@@ -122,7 +122,7 @@ def remove(path: Path) -> None:
 
 
 def synchronize(path: Path) -> None:
-    """Have the disk hold the content of a file, or the names in a folder."""
+    """Wait until the disk holds the content of a file, or the names in a folder."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -2,7 +2,7 @@
 
 The layout follows from names, types and shapes alone. So equal arrays give equal bytes, and a
 reader who has them from the manifest knows the whole header beforehand: a file is compared with
-what it must be, never believed. Nothing is allocated that the size of the file does not bear out.
+what it must be, never trusted. Its size is compared before anything is allocated.
 The safetensors library can read these files too; it does not write them, because a checkpoint must
 not hold a second copy of a replay buffer in memory.
 """
@@ -31,7 +31,7 @@ _FROM_ML_DTYPES = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
 
 
 class Broken(Exception):
-    """Why a file is not what its manifest says."""
+    """A file is not what its manifest says; the message says why."""
 
 
 class Entry(NamedTuple):

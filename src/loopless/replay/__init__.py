@@ -1,7 +1,7 @@
 """Replay and rollout buffers: they store what an agent saw, and draw batches from it.
 
-`host/` has the buffers in NumPy arrays, `device/` those in JAX arrays, `storage/` what puts host
-buffers into memory, mapped files and saved files. `fields`, `casts` and `sampling` are shared.
+`host/` has the buffers in NumPy arrays, `device/` those in JAX arrays. `storage/` keeps host
+buffers in memory or in mapped files, and saves them. `fields`, `casts` and `sampling` are shared.
 """
 
 from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer

@@ -1,4 +1,4 @@
-"""What may be written into a field: shapes and dtypes are checked, then values are cast.
+"""Check the shape and dtype of what is written into a field, then cast it.
 
 Nothing is rounded, wrapped or broadcast behind the caller's back, and one error lists everything
 that is wrong with a call. `NumPyLibrary` and `TorchLibrary` do what differs between the two array
@@ -30,7 +30,7 @@ def convert_all(
 ) -> dict[str, Any]:
     """Return `values` as arrays [*leading, *shape] of `library`, or raise one error.
 
-    The error also lists the `problems` that the caller has noticed before.
+    The error also lists the `problems` that the caller has already found.
     """
     arrays: dict[str, Any] = {}
     listed: list[str | Exception] = [*problems]
@@ -44,7 +44,7 @@ def convert_all(
 
 
 def convert(name: str, value, field: Field, leading: tuple[int, ...], library) -> Any:
-    """Return `value` as an array that can be written; an error's text starts with `name`."""
+    """Return `value` as an array that `field` can take as it is; errors begin with `name`."""
     expected = (*leading, *field.shape)
     if library.holds(value, field.dtype) and value.shape == expected:  # the usual case, made cheap
         return value
@@ -81,7 +81,7 @@ def leading_shape(flat: Mapping[str, Any], fields: Mapping[str, Field]) -> tuple
 
 
 def _check_cast(name: str, array, source: str, field: Field, bare: bool) -> None:
-    """Raise for a dtype that `field` does not take; a `bare` Python number has none of its own."""
+    """Raise if `field` does not take the dtype `source`; a `bare` Python number has no dtype."""
     kind, wanted = _kind(source), field.dtype
     if field.casting == "flag":
         if kind not in "iu":
@@ -109,7 +109,7 @@ def _check_cast(name: str, array, source: str, field: Field, bare: bool) -> None
 
 
 def _kind(dtype_name: str) -> str:
-    if dtype_name.startswith(("bfloat", "float")):  # NumPy does not know all of PyTorch's
+    if dtype_name.startswith(("bfloat", "float")):  # NumPy lacks some of PyTorch's dtypes
         return "f"
     try:
         return np.dtype(dtype_name).kind

@@ -16,7 +16,7 @@ import numpy as np
 class Field:
     """The shape and dtype of one field of a transition, and what may be written there.
 
-    casting: "exact" takes the very dtype, "lossless" what casts to it without loss, "number" any
+    casting: "exact" takes this dtype only, "lossless" what casts to it without loss, "number" any
     real number, "flag" booleans and integers 0 and 1.
     """
 

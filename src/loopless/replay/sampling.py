@@ -21,7 +21,7 @@ from loopless.replay.storage.memory import CACHE_LINE
 
 RESERVED = {"indices", "weights", "discount"}  # what ring buffers add to the fields of a draw
 LAST = {"next_obs", "terminated", "truncated"}  # read at the last transition of an n-step window
-MOST_PLANS = 64  # for a caller whose shapes are ever new
+MOST_PLANS = 64  # are kept, as a caller may use ever new shapes
 
 
 @cache
@@ -36,13 +36,13 @@ def kernels() -> Any:
 
 
 def new_generator(seed) -> np.ndarray:
-    """Return the state of a generator, which `compiled.random` reads: its key, and its draws."""
+    """Return the state of a generator of `compiled.random`: its key, and a counter of draws."""
     key = np.random.SeedSequence(index(seed)).generate_state(1, np.uint64)[0]
     return np.array([key, 0], np.uint64)
 
 
 def check_counts(where: str, batch_size, batches, **at_least_0) -> tuple[int, ...]:
-    """Return the shape of a draw, (batch_size,) or (batches, batch_size); an error if it is none.
+    """Return the shape of a draw, (batch_size,) or (batches, batch_size); raise if it is wrong.
 
     Other counts of the call, by name, must be at least 0.
     """
@@ -159,12 +159,12 @@ def plan_draws(
     read: Mapping[str, tuple[str, int]],
     computed: Collection[str] = (),
 ) -> Plan:
-    """Lay out the results of draws of shape `leading` from `rows`, a `PackedRows`.
+    """Return the plan of draws of shape `leading` from `rows`, a `PackedRows`.
 
     The block begins with `index_arrays` arrays of int64, of which `indices` names those that are
-    results. Then come `extra` results that the buffer computes, and the fields to `read`: the name
-    of each as stored, and the number of the array of indices that says where. A field that is
-    `computed` gets a place, and is filled by the buffer.
+    results. Then come `extra` results that the buffer computes, and the fields to `read`: for each
+    result, the stored field, and the number of the index array that says where to read it. A field
+    that is `computed` gets a place, and is filled by the buffer.
     """
     count, table, large = math.prod(leading), [], {}
     places: dict[str, tuple] = {

@@ -3,8 +3,10 @@
     p_1(c)     = (n(c) + δ) / (n + δ V)
     p_k(c | h) = (n(hc) + α p_{k−1}(c | h')) / (n(h) + α)       h' is h without its first token
 
-Each order uses the one below it as if its counts had been observed α times (MacKay and Peto 1995),
-so probabilities sum to one and none is zero. Loop twin: `reference.text.ngram_log_probability`.
+Each order adds α imaginary observations to its counts, distributed as the order below predicts
+(MacKay and Peto 1995), so probabilities sum to one and none is zero.
+
+Loop twin: `reference.text.ngram_log_probability`.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """Text to token ids and back: by bytes, by characters, or by learned pieces (`bpe.py`).
 
-Each id stands for some bytes of UTF-8, its piece. The last id, `end`, stands for none: it marks
-the end of a document, and is the prompt of a text that has none. Tokenizers are saved as JSON.
+Each id stands for some bytes of UTF-8, its piece. The last id, `end`, stands for no bytes: it
+marks the end of a document, and is the prompt if there is no other. Tokenizers are saved as JSON.
 Loop twin: `reference.text.encode_characters`.
 """
 
@@ -34,12 +34,12 @@ class Tokenizer:
 
     @property
     def vocabulary(self) -> int:
-        """The number of ids, `end` included."""
+        """Return the number of ids, `end` included."""
         return len(self.pieces)
 
     @property
     def end(self) -> int:
-        """The id that ends a document."""
+        """Return the id that ends a document."""
         return len(self.pieces) - 1
 
     def encode(self, text: str) -> np.ndarray:

@@ -48,7 +48,7 @@ class Windows:
 
     @property
     def tokens_per_epoch(self) -> int:
-        """The number of targets in one pass over all windows."""
+        """Return the number of targets in one pass over all windows."""
         return self.count * self.block
 
     def epoch(self, step: int, batch: int) -> float:

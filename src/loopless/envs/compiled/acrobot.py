@@ -35,14 +35,14 @@ class AcrobotState(NamedTuple):
 
 @dataclass(frozen=True)
 class Acrobot:
-    """Acrobot-v1. Actions −1, 0, +1 of torque; −1 for every step but the one that arrives.
+    """Acrobot-v1. Actions 0, 1, 2 are torques −1, 0, +1; every step pays −1 until one arrives.
 
     Arriving pays 0 and terminates; the time limit sets `truncated` only. The state has JAX's float
     type, the observation (cos θ₁, sin θ₁, cos θ₂, sin θ₂, θ̇₁, θ̇₂) is float32.
 
     The motion is chaotic: a float32 episode drifts away from Gymnasium's float64 one, as do any two
-    that start one rounding apart. Single steps agree to 1e-6 in float32; only near the greatest
-    speeds, where a step of 0.2 s magnifies a rounding a thousandfold, to 4e-3 of 28 rad/s. A free
+    that start one rounding apart. Single steps agree to 1e-6 in float32, but only to 4e-3 near the
+    greatest speeds (28 rad/s), where a step of 0.2 s magnifies a rounding a thousandfold. A free
     end within one rounding of the line may count as below it here and above it in Gymnasium.
     """
 

@@ -91,7 +91,7 @@ class Autoreset:
         Draws for a whole chunk that the scan runs over cost a fraction of draws inside the scan,
         and are the same.
         """
-        # Two chains of keys, so that the compiler drops the first where `step` reads no key.
+        # Two chains of keys, so that the compiler can drop the first if `step` reads no key.
         _, stepping, starting = jax.random.split(key, 3)
 
         def draw(step):

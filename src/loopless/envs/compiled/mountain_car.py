@@ -1,4 +1,4 @@
-"""Gymnasium's MountainCarContinuous-v0 as pure functions, to compile with all that uses it.
+"""Gymnasium's MountainCarContinuous-v0 as pure functions, for use in a compiled program.
 
 A car in a valley is to reach the hill on its right with an engine too weak to climb it without a
 run-up.

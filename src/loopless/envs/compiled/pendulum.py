@@ -35,7 +35,7 @@ class Pendulum:
 
     Nothing terminates; the time limit sets `truncated`. A torque beyond ±2 counts as ±2. The
     state has JAX's float type, the observation (cos θ, sin θ, θ̇) is float32. Gymnasium lets θ grow
-    turn by turn; here it stays within ±π, where float32 is as fine as an observation can show.
+    turn by turn; here it stays within ±π, so that float32 stays precise.
     """
 
     max_steps: int = 200

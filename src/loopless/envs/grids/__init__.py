@@ -1,4 +1,4 @@
-"""Grid worlds: how they are drawn, walked and solved, and the names of those that come with us.
+"""Grid worlds: how they are drawn, walked and solved, and the names of those that loopless has.
 
 `layouts.py` says what a grid is, `world.py` makes tables of it, and everything else reads those
 tables. This file imports nothing, so that asking which grids there are is free.

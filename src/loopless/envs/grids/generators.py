@@ -2,7 +2,7 @@
 
     GridRoom-1                    one open room of 15 × 15
     GridRoom-4                    four rooms after Sutton et al. 1999, as ALLO's authors have them
-    GridRoom-16, -32, -64         so many rooms of 4 × 4 behind one-cell passages
+    GridRoom-16, -32, -64         16, 32 or 64 rooms of 4 × 4, joined by one-cell passages
     GridCorridor-12               three dead-end corridors that meet
     GridMaze-<side>-seed<seed>    a maze without cycles, side × side cells with its walls, side odd
 
@@ -56,7 +56,7 @@ def generate(name: str) -> Layout:
 
 
 # Rows and columns of rooms, passages, seed. The seeds were chosen so that the first eigenvalues are
-# apart, and each of the first eleven eigenvectors is well determined.
+# distinct, and each of the first eleven eigenvectors is well determined.
 _ROOMS = {
     "GridRoom-16": (4, 4, 15, 17),
     "GridRoom-32": (4, 8, 32, 18),
@@ -147,9 +147,9 @@ def grid_maze(side: int, seed: int) -> Layout:
 
 
 def with_random_doors(layout: Layout, doors: int, seed: int = 42) -> Layout:
-    """Return `layout` with so many passages between neighbors made one-way, drawn by `seed`.
+    """Return `layout` with `doors` passages between neighbors made one-way, chosen by `seed`.
 
-    Every cell can still be reached from every other; EnvError if that leaves too few passages.
+    Every cell can still be reached from every other; EnvError if that allows fewer than `doors`.
     """
     refuse("grid: doors", check_count("doors", doors, 0), check_count("door_seed", seed, 0))
     random = Random(seed)

@@ -1,14 +1,15 @@
 """Ground truth for Laplacian representations: exact kernels, eigenpairs, hitting times.
 
-    K      = (1−γ) P (I−γP)⁻¹                             where a step of geometric length ≥ 1 leads
-    L      = ½ (I + D⁻¹D') − ½ (K + D⁻¹KᵀD)               D = diag(ρ), D' = diag(ρK): how often each
-    <v, L v> = ½ E (v(s) − v(s'))²                        state is a start, and a successor
-    L v    = λ v,   Σ_s ρ(s) v_i(s) v_j(s) = δ_ij
+    K        = (1−γ) P (I−γP)⁻¹                    where a walk of geometric length ≥ 1 leads
+    L        = ½ (I + D⁻¹D') − ½ (K + D⁻¹KᵀD)
+    <v, L v> = ½ E (v(s) − v(s'))²
+    L v      = λ v,   Σ_s ρ(s) v_i(s) v_j(s) = δ_ij
 
-A graph-drawing loss minimizes this on the pairs that it gets, with the constant vector first. If ρ
-is stationary, D' = D and L = I − ½ (K + D⁻¹KᵀD). Otherwise (with one-way doors and episodes that
-start anywhere) that second matrix differs: it has a negative eigenvalue, and its eigenvectors are
-not the ones that a perfect learner finds. `operator="kernel"` chooses it.
+D = diag(ρ) says how often each state is a start, and D' = diag(ρK) how often it is a successor. A
+graph-drawing loss minimizes <v, L v> on the pairs that it gets, with the constant vector first. If
+ρ is stationary, D' = D and L = I − ½ (K + D⁻¹KᵀD). Otherwise (with one-way doors and episodes that
+start anywhere) I − ½ (K + D⁻¹KᵀD) is another matrix: it has a negative eigenvalue, and its
+eigenvectors are not the ones that a perfect learner finds. `operator="kernel"` chooses it.
 
 L is self-adjoint in ρ's inner product but not symmetric: its eigenvectors are D^−½ times those of
 the symmetric D^½ L D^−½. The successor representation has the same eigenvectors and other
@@ -46,7 +47,7 @@ class Eigenpairs(NamedTuple):
     weights: np.ndarray
 
     def first(self, count: int) -> "Eigenpairs":
-        """Return the first `count`, and the rest of the last one's eigenspace."""
+        """Return the first `count` eigenpairs, and the rest of the eigenspace of the last one."""
         states = len(self.values)
         problems = [] if 1 <= count <= states else [f"1 to {states} exist; received {count}"]
         refuse("grid: eigenvectors", problems)
@@ -56,7 +57,10 @@ class Eigenpairs(NamedTuple):
 
 
 def geometric_pairs(transitions: np.ndarray, gamma: float, weights=None) -> Pairs:
-    """Return pairs a geometric time apart in an endless walk; ρ is `weights`, or uniform."""
+    """Return the law of pairs a geometric time apart in an endless walk.
+
+    ρ is `weights` over their sum, by default uniform.
+    """
     _check_gamma(gamma)
     states = len(transitions)
     resolvent = np.linalg.solve((np.eye(states) - gamma * transitions).T, transitions.T).T
@@ -97,7 +101,8 @@ def eigenpairs(
 ) -> Eigenpairs:
     """Return the eigenpairs of a Laplacian; eigenvalues within `tolerance` share a space.
 
-    "loss" is the Laplacian of the loss, "kernel" the symmetric part of I − K; see the top.
+    "loss" is the Laplacian of the loss, "kernel" the symmetric part of I − K; see the top of this
+    file.
     """
     refuse("grid: eigenvectors", check_choice("operator", operator, ("loss", "kernel")))
     kernel, weights = pairs
@@ -171,7 +176,7 @@ def hitting_times_of_eigenpairs(vectors, steps) -> np.ndarray:
         H(s, s') = Σ_{k≥2} (v_k(s')² − v_k(s) v_k(s')) / (1 − p_k)
 
     `vectors` [states, d] are orthonormal in π, the first one constant, and `steps` [d] are p_k
-    (`step_eigenvalues`). All d = states of them give the exact times; learned ones a score.
+    (`step_eigenvalues`). All d = states of them give the exact times; learned ones give estimates.
     """
     vectors, steps = np.asarray(vectors, np.float64)[:, 1:], np.asarray(steps, np.float64)[1:]
     scaled = vectors / np.sqrt(1 - steps)

@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width."""
+        """Return height and width."""
         return len(self.rows), len(self.rows[0]) if self.rows else 0
 
     @property

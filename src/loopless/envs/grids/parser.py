@@ -2,12 +2,13 @@
 
     one character a cell       X or # wall, S start, G goal, . or a blank free
     cells between commas       the same, and several marks in one cell:
-        DRU:0.3                one-way doors right and up; the way back succeeds with 0.3 (or never)
+        DRU:0.3                one-way doors right and up; moving back works with chance 0.3 (or 0)
         E7                     exit 7 of portals
         PU:7@2_8               moving up leads to exit 7 or 8, with weights 2 and 1
 
 Short lines are filled up with free cells, because editors strip blanks at line ends. Older readers
-take every unknown character for a free cell, and ignore a door into a wall; so does `lenient=True`.
+take every unknown character for a free cell, and ignore a door into a wall; so does `lenient=True`,
+except that an unknown mark between commas is always an error.
 """
 
 import re
@@ -96,7 +97,7 @@ def parse_layout(text: str, name: str = "layout", *, lenient: bool = False) -> L
 
 
 def _without_empty_ends(lines: list[tuple[int, str]], *, all_of_them: bool):
-    """Drop empty lines before and after the drawing, or all of them in the comma format."""
+    """Return lines without the empty ones around the drawing, or without all of the empty ones."""
     if all_of_them:
         return [(i, line) for i, line in lines if line.strip()]
     full = [k for k, (_, line) in enumerate(lines) if line]

@@ -181,8 +181,8 @@ def make_grid(
 ) -> GridWorld:
     """Return the grid of a name ("GridRoom-4"), a file, a drawing of several lines, or a layout.
 
-    So many as `doors` passages become one-way, drawn by `door_seed`. `goals`, cells (row, column),
-    replace those of the layout; () means none.
+    As many passages as `doors` says become one-way, chosen by `door_seed`. `goals`, cells
+    (row, column), replace those of the layout; () means none.
     """
     layout = _layout_of(source, lenient)
     if goals is not None:
@@ -210,7 +210,7 @@ class GridTask:
     layout: a name ("GridRoom-4"), a file, or a drawing of several lines.
     goal: (row, column); by default that of the layout, or else its last free cell.
     obs: "xy" [2] float32, "one-hot" [states] float32, or "pixels" [height, width, 3] uint8.
-    doors, door_seed: so many passages become one-way, drawn by the seed.
+    doors, door_seed: how many passages become one-way, and the seed that chooses them.
     max_steps: the number of steps after which an episode is truncated.
 
     An episode starts at S if the layout has one, else anywhere but on goals. The optimal value of a

@@ -172,7 +172,8 @@ class Transfer:
         transfer.own["number"][...] = 7
         jitted(transfer.words)        # in which `transfer.unpack(words)` returns the arrays
 
-    A call that is still running reads the same memory, so write the next block into another one.
+    A call that is still running reads the same memory, so write the next block into another
+    `Transfer`.
     """
 
     def __init__(self, envs: Any, steps: int, own: Mapping[str, tuple] | None = None) -> None:

@@ -1,8 +1,8 @@
 """Any Gymnasium environment, vectorized, in the form that trainers use.
 
-Every step is experience with its true successor, or is marked as not; terminations and truncations
-are kept apart; returns and lengths of episodes are counted here. JAX is never imported. What steps
-the environments is `loops.EnvLoop`, `workers.Workers` or `vector.VectorLoop`.
+Every step is experience with its true successor, or is marked as not valid; terminations and
+truncations are kept apart; returns and lengths of episodes are counted here. JAX is never imported.
+What steps the environments is `loops.EnvLoop`, `workers.Workers` or `vector.VectorLoop`.
 """
 
 from collections.abc import Callable, Mapping
@@ -149,7 +149,7 @@ class HostedEnvs:
         return Block(steps, self.envs, self.obs_space, self.action_space, masks=width)
 
     def collect(self, policy: Callable[..., Any], steps: int, *, out: Block | None = None) -> Block:
-        """Act by `policy` for `steps` steps of all environments: `Block` of [steps, envs, ...].
+        """Act by `policy` for `steps` steps of all environments; return a `Block` of them.
 
         policy: observations [envs, ...] → actions [envs, ...]; the observations are a view that
         does not change until the block is written again. If there are masks [envs, n], they are
@@ -218,7 +218,7 @@ class HostedEnvs:
         return getattr(self._loop, "frame_rate", 30.0)
 
     def close(self) -> None:
-        """Close the environments and end their processes; again does nothing."""
+        """Close the environments and end their processes; a second call does nothing."""
         if not self._closed:
             self._closed = True
             self._loop.close()

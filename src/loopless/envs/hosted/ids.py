@@ -53,7 +53,7 @@ class Recipe:
 
     @property
     def limit(self) -> int | None:
-        """Return after how many steps whoever steps it must truncate an episode; None for never."""
+        """Return after how many steps the caller must truncate an episode; None if it must not."""
         return self.max_steps if self._is_bare else None
 
     @property

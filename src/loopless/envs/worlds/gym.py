@@ -23,7 +23,7 @@ _FRAME = 256  # the least height of a rendered frame in pixels
 
 
 class TableEnv(gymnasium.Env):
-    """A world of tables for Gymnasium; each subclass names its own."""
+    """A world of tables for Gymnasium; each subclass names its world in `kind`."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
     kind: Callable[..., Any]

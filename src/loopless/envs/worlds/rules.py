@@ -112,7 +112,7 @@ class ChainWorld:
 
 @dataclass(frozen=True)
 class MaskedWorld:
-    """The chain with more actions than work: which two do depends on the state.
+    """The chain with more actions, of which only two are legal; which two depends on the state.
 
     In state s, action s mod `actions` steps right, and the next one (cyclically) steps left. The
     others are not legal: they pay −1 and terminate. `legal` says so beforehand.

@@ -1,10 +1,11 @@
-"""Rows of unequal length on the device: segment ends, storage with an index of starts, gaps.
+"""Rows of unequal length on the device: find segment ends, store rows, draw gaps.
 
-The arena of the host's buffer, in a graph: rows stand side by side in flat arrays, and the oldest
-go until a new one fits. A row never wraps around the end of the arrays: if the rest there is too
-short, it stays unused for that lap. The starts of all rows stand in a ring of their own, row after
-row, so that those of any one row, and those of all, are neighbors. Host twins:
-`host.episodic.episodes` (horizons), `host.episodic.arena` (storage), `compiled.episodic` (gaps).
+This is the arena of the host's buffer as pure functions. Rows lie end to end in flat arrays, and
+the oldest rows are dropped until a new one fits. A row never wraps around the end of the arrays: if
+the space left there is too short, it stays unused for that lap. A separate ring lists the starts of
+all rows, row after row, so that the starts of one row, and those of all rows, are contiguous. Host
+twins: `host.episodic.episodes` (horizons), `host.episodic.arena` (storage), `compiled.episodic`
+(gaps).
 """
 
 import math
@@ -18,7 +19,7 @@ from jax import lax
 from loopless.replay.device.layout import Layout, take
 from loopless.replay.device.words import below, unit, wrap
 
-FARTHEST = 2**31 - 256  # what a float32 still rounds below 2³¹
+FARTHEST = 2**31 - 256  # below 2³¹, and exact in float32
 
 
 class EpisodicState(NamedTuple):
@@ -28,10 +29,10 @@ class EpisodicState(NamedTuple):
     large: dict[str, jax.Array]  # [capacity, ...] each
     pairs: jax.Array  # [capacity, 2]: a ring of starts, each with its horizon
     table: jax.Array  # [max_rows, 4]: offset, length, first start and count of starts of each row
-    oldest: jax.Array  # the line of `table` of the oldest row
+    oldest: jax.Array  # the oldest row's line in `table`
     rows: jax.Array  # how many rows there are
     end: jax.Array  # where the newest row ends in the flat arrays
-    starts_end: jax.Array  # where its starts end in `pairs`
+    starts_end: jax.Array  # where the newest row's starts end in `pairs`
     refused: jax.Array  # how many rows could not be added
 
 
@@ -43,7 +44,7 @@ def empty(layout: Layout, capacity: int, max_rows: int) -> EpisodicState:
 
 
 def table_lines(state: EpisodicState, number: jax.Array) -> jax.Array:
-    """Return the lines of `table` of rows `number`, 0 the oldest: [..., 4] uint32."""
+    """Return the lines of `table` for the rows `number` (0 is the oldest): uint32 [..., 4]."""
     line = wrap(state.oldest.astype(jnp.uint32) + number, state.table.shape[0])
     return take(state.table, line).astype(jnp.uint32)
 
@@ -51,9 +52,10 @@ def table_lines(state: EpisodicState, number: jax.Array) -> jax.Array:
 def append(
     state: EpisodicState, layout: Layout, values: dict[str, Any], marks, valid, length, convention
 ) -> EpisodicState:
-    """Return the state with one row more, of the first `length` steps of `values` [steps, ...].
+    """Return the state with one more row: the first `length` steps of `values` [steps, ...].
 
-    A row without a start, or with marks that make no sense, is not added, but counted.
+    A row without a start, or with marks that are not sound (see `horizons`), is not added, but
+    counted in `refused`.
     """
     capacity, max_rows, steps = state.pairs.shape[0], state.table.shape[0], marks.size
     length = jnp.clip(jnp.asarray(length, jnp.int32), 0, steps)
@@ -66,7 +68,7 @@ def append(
     rest = jnp.uint32(capacity) - end
     begin = jnp.where(rest < size, jnp.uint32(0), end)
     taken = size + jnp.where(rest < size, rest, jnp.uint32(0))
-    # Rows are in the way from the oldest on: the arena is a circle that begins after the newest
+    # The arena is a circle that begins after the newest row, so the oldest rows are in the way
     number = lax.iota(jnp.uint32, max_rows)
     beyond_end = wrap(table_lines(state, number)[:, 0] + jnp.uint32(capacity) - end, capacity)
     in_the_way = (number < state.rows.astype(jnp.uint32)) & (beyond_end < taken)
@@ -106,8 +108,8 @@ def horizons(
 
         n_t = end(t) − t,  end(t) the first segment end ≥ t
 
-    Also return whether the marks are sound: with "double", a run of marks must be even, unless the
-    end of the row clips it. `marks` and `valid` are boolean [steps].
+    Also return whether the marks are sound: with "double", a run of marks must have even
+    length, unless the end of the row cuts it off. `marks` and `valid` are boolean [steps].
     """
     steps = lax.iota(jnp.int32, marks.size)
     inside, last = steps < length, steps == length - 1
@@ -130,13 +132,13 @@ def horizons(
 def draw_gaps(
     words: jax.Array, room: jax.Array, discount: Any, max_horizon: Any = None
 ) -> jax.Array:
-    """Return gaps, uint32, from random words [2, *leading] and horizons n [*leading].
+    """Return gaps, uint32, drawn by words [2, *leading] up to the horizons n = `room` [*leading].
 
         P(gap) = (1−γ) γ^(gap−1) / (1−γⁿ),  gap 1 … n;  0 where n is 0
 
-    A `discount` that is a number is checked, and its branch chosen when compiling: 0 is the next
-    step, 1 any later one with equal probability. A traced one costs all three branches, and is not
-    checked to be in [0, 1].
+    `max_horizon` caps n. γ is `discount`: 0 gives the next step, 1 every later step with equal
+    probability. A number is checked, and only its branch is compiled. A traced `discount` costs all
+    three branches, and is not checked.
     """
     if max_horizon is not None:
         room = jnp.minimum(room, max_horizon)
@@ -159,7 +161,7 @@ def draw_gaps(
 
 
 def _geometric(words: jax.Array, n: jax.Array, log_discount: Any) -> jax.Array:
-    """Return k in [0, n): G mod n of an untruncated geometric G, which is memoryless."""
+    """Return k = G mod n for a geometric G: exactly truncated to [0, n), as G is memoryless."""
     dtype = jnp.result_type(float)
     far = jnp.floor(jnp.log(unit(words, dtype)) / jnp.asarray(log_discount, dtype))
     if dtype == jnp.float64:

@@ -1,4 +1,4 @@
-"""The episodic buffer on the device: pairs of a state and a later one of the same segment.
+"""The episodic buffer on the device, which draws a state and a later one of the same segment.
 
 Host twin: `host.episodic`. Loop twin: `reference.episodic`.
 """
@@ -42,10 +42,10 @@ class EpisodicBuffer:
         batch = buffer.sample(state, key, 256, discount=0.9)   # obs, next_obs, gap, indices
         buffer, state = EpisodicBuffer.from_host(filled)       # of an EpisodicReplayBuffer
 
-    `terminals`, `law` and what is drawn are those of `loopless.replay.EpisodicReplayBuffer`.
-    There are at most `max_rows` rows, 0 for as many as could fit: adding a row costs
-    O(steps + max_rows). Pass the state to compiled functions as an argument; one that is closed
-    over becomes a constant of the program.
+    `terminals`, `law` and the draws are those of `loopless.replay.EpisodicReplayBuffer`. There
+    are at most `max_rows` rows (0: as many as could fit), and adding one costs
+    O(steps + max_rows). Pass the state to compiled functions as an argument; a state that a
+    function closes over becomes a constant of its program.
     """
 
     capacity: int
@@ -75,12 +75,12 @@ class EpisodicBuffer:
 
     @property
     def layout(self) -> Layout:
-        """Where the fields are."""
+        """Return where each field is stored."""
         return layout_of(self.fields)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a state."""
+        """Return the bytes of a state."""
         return sum(count_bytes(count, arrays, JAX) for count, arrays in self._arrays().values())
 
     def _arrays(self) -> dict[str, tuple[int, dict[str, Field]]]:
@@ -99,7 +99,7 @@ class EpisodicBuffer:
         )
 
     def init(self) -> EpisodicState:
-        """Return an empty state; an error, before anything is allocated, if it does not fit."""
+        """Return an empty state; raise, before anything is allocated, if it does not fit."""
         self._check_fits()
         return empty(self.layout, self.capacity, self.max_rows)
 
@@ -111,9 +111,10 @@ class EpisodicBuffer:
     def from_host(
         cls, host: EpisodicReplayBuffer, *, max_rows: int = 0
     ) -> tuple[Self, EpisodicState]:
-        """Return a handle, and a state that copies a host's buffer: rows, flat indices, ring.
+        """Return a buffer and a state that holds the same rows as `host`, at the same flat indices.
 
-        The host's buffer must have no weights of rows or steps.
+        `host` must have no weights of rows or steps. There is room for `max_rows` rows (0: as many
+        as could fit), and at least for those of `host`.
         """
         arena, queue = host._arena, host._arena.queue
         problems = ["rows or steps have weights, which device buffers do not know"] * arena.weighted
@@ -148,12 +149,12 @@ class EpisodicBuffer:
         length: Any = None,
         valid: Any = None,
     ) -> EpisodicState:
-        """Return the state with one row, [steps, ...] of each field, or [rows, steps, ...] more.
+        """Return the state after adding a row, [steps, ...] of each field, or [rows, steps, ...].
 
-        Of a row the first `length` steps count, all if it is left out; the rest is padding.
-        `terminals` are marks by truthiness. Where `valid` is false the step is never drawn, and
-        cuts its segment in two. There is no error in a graph: a row with no two steps of one
-        segment, or with "double" marks that do not come in pairs, is left out and counted in
+        Only the first `length` steps of a row count (by default all); the rest is padding. A step
+        is marked where `terminals` is not 0. Where `valid` is false the step is never drawn, and
+        cuts its segment in two. Compiled code cannot raise: a row with no two steps of one segment,
+        or with "double" marks that do not come in pairs, is left out and counted in
         `state.refused`.
         """
         where = "EpisodicBuffer.add"
@@ -197,12 +198,12 @@ class EpisodicBuffer:
         discount: Any,
         max_horizon: Any = None,
     ) -> dict[str, Any]:
-        """Return states "obs" and later ones, "gap" steps on, by the law of this buffer.
+        """Return states "obs", and "next_obs" that come "gap" steps later, by the buffer's law.
 
         Arrays are [batch_size, ...], or [batches, batch_size, ...]. "indices" are flat indices of
-        the starts, where the other fields are read too. `discount` and `max_horizon`, which caps
-        how far, may be traced. There is no error in a graph: an empty buffer gives step 0, zeros,
-        with gap 0.
+        the starts, at which the other fields are read too. `max_horizon` caps the gap; it and
+        `discount` may be traced. Compiled code cannot raise: an empty buffer returns step 0, which
+        holds zeros, with gap 0.
         """
         words = self._draw_words(key, batch_size, batches)
         return self.sample_from(state, words, discount=discount, max_horizon=max_horizon)
@@ -212,7 +213,7 @@ class EpisodicBuffer:
     ) -> dict[str, Any]:
         """Return steps with a "goal" in hindsight: a later "obs" of the same segment.
 
-        The draws of `sample`, and its options, under the names of goal-conditioned learning.
+        The draws and the options are those of `sample`; "next_obs" is called "goal".
         """
         words = self._draw_words(key, batch_size, batches)
         return self.sample_from(state, words, later="goal", **options)
@@ -230,7 +231,7 @@ class EpisodicBuffer:
         max_horizon: Any = None,
         later: str = "next_obs",
     ) -> dict[str, Any]:
-        """Return what `sample` does, by random words [2, 3, *leading]: for row, start and gap."""
+        """Return what `sample` does, drawn by words [2, 3, *leading]: for row, start and gap."""
         check_words("EpisodicBuffer.sample_from", words, 3)
         starts, room = self.locate(state, words)
         gap = draw_gaps(words[:, 2], room, discount, max_horizon)
@@ -245,7 +246,7 @@ class EpisodicBuffer:
     def sample_starts(
         self, state: EpisodicState, key: Any, batch_size: int, batches: int | None = None
     ) -> dict[str, Any]:
-        """Return the fields at starts, and "indices": the draws of `sample` without later ones."""
+        """Return the fields at starts, and "indices": what `sample` draws, without later states."""
         words = self._draw_words(key, batch_size, batches)
         starts, _ = self.locate(state, words)
         here = self.layout.read(state.packed, state.large, starts, list(self.layout.fields))
@@ -260,14 +261,14 @@ class EpisodicBuffer:
         else:
             first = table_lines(state, jnp.uint32(0))[2]
             end = state.starts_end.astype(jnp.uint32) + jnp.uint32(self.capacity)
-            count = wrap(end - first, self.capacity)  # a row's end is no start: never all
+            count = wrap(end - first, self.capacity)  # < capacity, as no row ends with a start
         place = wrap(first + below(words[:, 1], count), self.capacity)
         pair = take(state.pairs, place)
         return pair[..., 0].astype(jnp.uint32), pair[..., 1]
 
 
 def _flags(name: str, values: Any, leading: tuple[int, ...], default: bool, problems: list) -> Any:
-    """Return flags by truthiness, booleans of shape `leading`; a last axis of 1 is dropped."""
+    """Return `values` != 0, or `default`, in shape `leading`; a last axis of 1 is dropped."""
     if values is None:
         return jnp.full(leading, default)
     array = jnp.asarray(values)

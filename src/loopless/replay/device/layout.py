@@ -1,10 +1,10 @@
-"""How transitions are laid out in a device's memory, what may be written, how they are read.
+"""How transitions are laid out in a device's memory, checked, written and read.
 
 The small fields of a transition stand side by side as 32-bit words of one packed row, so that
-writing is one scatter and drawing one gather; a field of 256 bytes and more, or of many numbers
-narrower than a word, has an array of its own. Shapes and dtypes are checked while tracing, and so
-cost nothing when the program runs. Nothing is broadcast, rounded or narrowed behind the caller's
-back. Host twins: `replay.casts`, `host.packed`.
+writing is one scatter and drawing one gather; a field of 256 bytes or more, or an array of numbers
+narrower than a word, is stored apart. Shapes and dtypes are checked while tracing, and so cost
+nothing when the program runs. Nothing is broadcast, rounded or narrowed behind the caller's back.
+Host twins: `replay.casts`, `host.packed`.
 """
 
 import math
@@ -55,10 +55,10 @@ JAX = JaxLibrary()
 
 
 def declare(where: str, fields: Any, reserved: Collection[str]) -> tuple[Fields, list[str]]:
-    """Return `fields` as a handle stores them, hashable, and what is wrong with them."""
+    """Return `fields` as a hashable tuple, as a handle stores them, and what is wrong with them."""
     named = dict(fields) if isinstance(fields, tuple) else fields
     if isinstance(named, Mapping) and named and all(isinstance(f, Field) for f in named.values()):
-        return tuple(named.items()), []  # another handle's, by their flat names
+        return tuple(named.items()), []  # from another handle, by flat names
     parsed, problems = parse_fields(where, fields, JAX, reserved)
     if not parsed and not problems:
         problems.append("fields is empty")
@@ -82,7 +82,7 @@ class Layout:
 
     @property
     def arrays(self) -> dict[str, Field]:
-        """What is allocated for each row."""
+        """Return what is allocated for each row."""
         packed = {"packed rows": Field((self.words,), "uint32")} if self.words else {}
         return packed | {n: field for n, field in self.fields.items() if n not in self.columns}
 
@@ -95,7 +95,7 @@ class Layout:
         }
 
     def filled(self, values: Mapping[str, Any]) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Return the same arrays with copies of these `values` [capacity, ...]."""
+        """Return the arrays of `zeros` filled with copies of `values` [capacity, ...]."""
         capacity = len(next(iter(values.values())))
         names = list(self.columns)
         small = [_as_words(jnp.array(values[name])) for name in names]
@@ -103,7 +103,7 @@ class Layout:
         return packed, {n: jnp.array(v) for n, v in values.items() if n not in self.columns}
 
     def write(self, packed, large, slots, values, options: dict[str, Any]) -> tuple[Any, Any]:
-        """Return the arrays with `values` [n, ...] in `slots`; `options` are those of a scatter."""
+        """Return the arrays with `values` [n, ...] in `slots`; `options` go to the scatter."""
         names = list(self.columns)
         small = [_as_words(values[name]) for name in names]
         if small:
@@ -123,7 +123,7 @@ class Layout:
         return values
 
     def read_column(self, packed, slots, name: str) -> jax.Array:
-        """Return one field without axes; no other word of its rows is touched."""
+        """Return one scalar field of the rows in `slots`; no other word of them is read."""
         begin, end = self.columns[name]
         words = packed.at[slots[..., None], jnp.arange(begin, end, dtype=jnp.uint32)]
         return _as_field(words.get(mode="promise_in_bounds"), self.fields[name])
@@ -131,7 +131,7 @@ class Layout:
 
 @lru_cache
 def layout_of(fields: Fields) -> Layout:
-    """Return the layout of a declaration; worked out once."""
+    """Return the layout of `fields`, computed once and cached."""
     columns, end = {}, 0
     for name, field in fields:
         dtype = jnp.dtype(field.dtype)
@@ -145,7 +145,7 @@ def layout_of(fields: Fields) -> Layout:
 
 
 def check_fits(where: str, rows: int, arrays: Mapping[str, Field], extent: str) -> int:
-    """Return the bytes of `rows` rows of all `arrays`; an error if the device has fewer free."""
+    """Return the bytes of `rows` rows of all `arrays`; raise if the device has fewer free."""
     advice = "Use a smaller capacity, or smaller dtypes."
     return check_bytes_fit(where, extent, rows, arrays, JAX, advice)
 
@@ -187,7 +187,7 @@ def read_values(
 ) -> tuple[dict[str, jax.Array], tuple[int, ...]]:
     """Return arrays [*leading, *shape] of the declared dtypes, and their leading shape.
 
-    The leading shape has up to `axes` axes, as the first field has them.
+    The leading shape is that of the first field, and has at most `axes` axes.
     """
     if not isinstance(values, Mapping):
         raise TypeError(f"{where}: pass a dict of arrays; received {type(values).__name__}.")
@@ -207,7 +207,7 @@ def read_values(
 
 
 def _as_array(value: Any) -> Any:
-    """Return `value` as an array of its own dtype, where JAX would narrow 64 bits."""
+    """Return `value` as an array of its own dtype; `jnp.asarray` would narrow 64 bits."""
     return value if isinstance(value, jax.Array | np.ndarray) else np.asarray(value)
 
 

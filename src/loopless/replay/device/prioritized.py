@@ -1,14 +1,16 @@
-"""A ring of transitions on the device, drawn by priority with importance weights; its sum tree.
+"""A ring of transitions on the device, drawn by priority with importance weights, and its sum tree.
 
 A tree of L leaves, a power of two, is an array of 2L numbers like the host's: the children of node
 k at 2k and 2k + 1, leaf i at L + i. Every parent is the sum of its two children as they are now,
-so that nothing drifts and a leaf written twice does no harm. Levels of up to TOP nodes are not
-stored: summing them anew for a draw is cheaper than updating them. Node 0 belongs to no tree, and
-takes what is not to be written.
+so that nothing drifts and a leaf written twice does no harm. Levels of fewer than TOP nodes are not
+stored: summing them anew for a draw is cheaper than updating them. Node 0 is not part of the tree:
+what must not be written goes there.
 
-Descents and ascents are loops of the compiled program, which XLA treats as one operation each: a
-tree read outside of one could be read late, after the next write, and then XLA would copy it for
-every update. Host twins: `host.prioritized`, `compiled.tree`. Loop twin: `reference.replay`.
+Descents and ascents are loops of the compiled program, because XLA treats a loop as one operation.
+If the tree were read outside of a loop, XLA might put that read after the next write, and would
+then copy the tree for every update.
+
+Host twins: `host.prioritized`, `compiled.tree`. Loop twin: `reference.replay`.
 """
 
 import math
@@ -39,7 +41,7 @@ class PrioritizedState(NamedTuple):
 
     @property
     def size(self) -> jax.Array:
-        """How many slots are filled, int32."""
+        """Return how many slots are filled, int32."""
         return self.ring.size
 
 
@@ -52,9 +54,10 @@ class PrioritizedBuffer(Ring):
         batch = buffer.sample(state, key, 256, beta=0.4)             # adds "weights", "indices"
         state = buffer.update_priorities(state, batch["indices"], abs(td_errors) + 1e-6)
 
-    New transitions get the largest priority so far, 1 at first. One of priority 0 is never
-    drawn, whatever α is. Other options are those of `RingBuffer`. Sums are of `dtype`: float64
-    in x64, where draws are the host's for the same words, and float32 without.
+    New transitions get the largest priority so far, 1 at first. A transition of priority 0 is
+    never drawn, whatever α is. Other options are those of `RingBuffer`. Priorities are summed in
+    `dtype`, by default float64 in x64 mode and float32 otherwise. In float64 the same words give
+    the same draws as on the host.
     """
 
     alpha: float = 0.6
@@ -83,24 +86,24 @@ class PrioritizedBuffer(Ring):
 
     @property
     def leaves(self) -> int:
-        """The size of the tree's lowest level."""
+        """Return the size of the tree's lowest level."""
         return count_leaves(self.capacity)
 
     @property
     def arrays(self) -> dict[str, Field]:
-        """What is allocated for each slot."""
+        """Return what is allocated for each slot."""
         nodes = Field((-(-2 * self.leaves // self.capacity),), self.dtype)
         return {**self.layout.arrays, "priorities": nodes}
 
     def init(self) -> PrioritizedState:
-        """Return an empty state; an error, before anything is allocated, if it does not fit."""
+        """Return an empty state; raise if it does not fit."""
         tree = jnp.zeros(2 * self.leaves, self.dtype)
         return PrioritizedState(self._empty(), tree, jnp.ones((), self.dtype))
 
     def add(
         self, state: PrioritizedState, transitions: Mapping[str, Any], valid: Any = None
     ) -> PrioritizedState:
-        """Return the state with one transition, [n, ...] of them, or [steps, envs, ...] more.
+        """Return the state after adding one transition, or [n, ...] or [steps, envs, ...] of them.
 
         They replace the oldest. Those whose `valid` (boolean, of the leading shape) is false are
         left out, and take no slot.
@@ -121,10 +124,10 @@ class PrioritizedBuffer(Ring):
     ) -> dict[str, Any]:
         """Return a dict of arrays [batch_size, ...], or [batches, batch_size, ...].
 
-        "indices" are the slots, "weights" are w_i = (N·P(i))^−β over the largest of the batch.
-        Each batch is stratified: one draw from each of `batch_size` equal parts of the sum. `beta`
-        may be traced. There is no error in a graph: a buffer without a priority above 0 gives
-        slot 0, with weight 0.
+        "indices" are the slots, "weights" are w_i = (N·P(i))^−β divided by the largest of the
+        batch. Each batch is stratified: one draw from each of `batch_size` equal parts of the sum.
+        `beta` may be traced. Compiled code cannot raise: a buffer without a priority above 0
+        returns slot 0, with weight 0.
         """
         leading = check_counts(f"{type(self).__name__}.sample", batch_size, batches)
         return self.sample_from(state, random_words(key, leading), beta=beta)
@@ -132,7 +135,7 @@ class PrioritizedBuffer(Ring):
     def sample_from(
         self, state: PrioritizedState, words: jax.Array, *, beta: Any = 0.4
     ) -> dict[str, Any]:
-        """Return what `sample` does, drawn by random words [2, *leading], as of a whole chunk."""
+        """Return what `sample` does, with random words [2, *leading] that the caller has made."""
         check_words("PrioritizedBuffer.sample_from", words, 2)
         slots, priorities = self.locate(state, words)
         weights = importance_weights(priorities, beta)
@@ -156,10 +159,10 @@ class PrioritizedBuffer(Ring):
     def update_priorities(
         self, state: PrioritizedState, indices: Any, priorities: Any
     ) -> PrioritizedState:
-        """Return the state with new `priorities`, raised to alpha here, of the slots `indices`.
+        """Return the state with new `priorities` (raised to alpha here) for the slots `indices`.
 
-        If an index comes twice, the last priority counts. There is no error in a graph: a priority
-        that is negative, not finite or too large, and an index that is no filled slot, change
+        If an index comes twice, the last priority counts. Compiled code cannot raise: a priority
+        that is negative, not finite or too large, or an index that is not a filled slot, changes
         nothing.
         """
         where = f"{type(self).__name__}.update_priorities"
@@ -215,10 +218,10 @@ def descend(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the leaf i with Σ_{j<i} p_j ≤ target < Σ_{j≤i} p_j, for each target [n], and its p_i.
 
-    Right is taken only where the right subtree holds something: rounding, or a target of the
-    whole sum and more, ends at the last leaf that is not 0. With `fresh` fractions [n], the way on
-    from below the top is drawn anew, which is the same law: a float32 target alone is one of 2²⁴
-    points, some ten for each of a million leaves.
+    The right child is taken only if its sum is above 0, so that a target that is too large, by
+    rounding or from the start, ends at the last leaf that is not 0. With `fresh` fractions [n], the
+    path below the top is drawn anew, which does not change the distribution. A float32 target alone
+    is one of 2²⁴ points, only about 16 for each of a million leaves.
     """
     whole = jnp.broadcast_to(top[1], targets.shape)
     carry = _descend_from(top, (jnp.ones(targets.shape, jnp.uint32), targets, whole))
@@ -231,7 +234,7 @@ def descend(
 
 
 def _descend_from(sums: jax.Array, carry: Any, level: int = 1) -> Any:
-    """Go from nodes of a level of `level` nodes down to the leaves of `sums`."""
+    """Return `carry` after a descent from the level with `level` nodes to the leaves of `sums`."""
 
     def step(_, carry: Any) -> Any:
         node, target, _ = carry
@@ -247,7 +250,10 @@ def _descend_from(sums: jax.Array, carry: Any, level: int = 1) -> Any:
 def write_leaves(
     tree: jax.Array, slots: jax.Array, priorities: jax.Array, wanted: Any
 ) -> jax.Array:
-    """Set leaves [n] where `wanted`, the last of a duplicate winning, and the sums above them."""
+    """Return the tree with new leaves [n] where `wanted`, and new sums above them.
+
+    If a slot comes twice, the last priority counts.
+    """
     leaves = tree.size // 2
     nodes = jnp.where(wanted, slots.astype(jnp.uint32) + jnp.uint32(leaves), jnp.uint32(0))
     tree = lax.platform_dependent(
@@ -265,7 +271,7 @@ def write_leaves(
 
 
 def set_in_turn(tree: jax.Array, nodes: jax.Array, values: jax.Array) -> jax.Array:
-    """Set nodes one after the other: on a CPU as fast as a scatter."""
+    """Return the tree with nodes set one after the other: on a CPU as fast as a scatter."""
 
     def step(k, tree: jax.Array) -> jax.Array:
         return lax.dynamic_update_slice(tree, values[k][None], (nodes[k],))
@@ -274,12 +280,12 @@ def set_in_turn(tree: jax.Array, nodes: jax.Array, values: jax.Array) -> jax.Arr
 
 
 def set_last(tree: jax.Array, nodes: jax.Array, values: jax.Array) -> jax.Array:
-    """Set nodes all at once, in any order, after duplicates were sent to node 0."""
+    """Return the tree with nodes set by one scatter; earlier duplicates go to node 0."""
     return tree.at[last_of_each(nodes, tree.size)].set(values, mode="promise_in_bounds")
 
 
 def last_of_each(nodes: jax.Array, size: int) -> jax.Array:
-    """Return `nodes`, all below `size`, with 0 in place of all but the last of each."""
+    """Return `nodes`, all below `size`, with 0 in place of earlier duplicates."""
     places = lax.iota(jnp.int32, nodes.size)
     last = jnp.full(size, -1, jnp.int32).at[nodes].max(places, mode="promise_in_bounds")
     return jnp.where(_at(last, nodes) == places, nodes, jnp.uint32(0))

@@ -1,7 +1,8 @@
 """A ring of transitions on the device: `RingBuffer`, and what it shares with `prioritized`.
 
-A handle says what is stored, and is static; a state is a pytree of arrays, and every call makes a
-new one of the old: inside `jit` and `scan`, and by `Stored` from outside, in the same memory.
+A handle, such as a `RingBuffer`, says what is stored, and is static. A state is a pytree of arrays.
+Every call that adds returns a new state, which takes over the memory of the old one inside `jit`
+and `scan`, and outside of them with `Stored`.
 Host twin: `host.ring`. Loop twin: `reference.replay`.
 """
 
@@ -45,7 +46,7 @@ class RingState(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Ring:
-    """Fields, slots and writing of a ring of transitions; how to draw is up to the buffers."""
+    """What ring buffers share: fields, slots and writing; how to draw is up to each of them."""
 
     capacity: int
     fields: Any
@@ -72,7 +73,7 @@ class Ring:
             object.__setattr__(self, name, value)
 
     def _problems(self) -> list[str]:
-        """Return what else is wrong with the declaration."""
+        """Return what else is wrong with the arguments, in a subclass."""
         return []
 
     @classmethod
@@ -82,17 +83,17 @@ class Ring:
 
     @property
     def layout(self) -> Layout:
-        """Where the fields are."""
+        """Return where each field is stored."""
         return layout_of(self.fields)
 
     @property
     def arrays(self) -> dict[str, Field]:
-        """What is allocated for each slot."""
+        """Return what is allocated for each slot."""
         return self.layout.arrays
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a state."""
+        """Return the bytes of a state."""
         return count_bytes(self.capacity, self.arrays, JAX)
 
     def __repr__(self) -> str:
@@ -103,7 +104,7 @@ class Ring:
         )
 
     def _empty(self) -> RingState:
-        """Return an empty state; an error, before anything is allocated, if it does not fit."""
+        """Return an empty state; raise, before anything is allocated, if it does not fit."""
         check_fits(
             type(self).__name__, self.capacity, self.arrays, f"{self.capacity:,} transitions"
         )
@@ -111,7 +112,7 @@ class Ring:
         return RingState(packed, large, jnp.int32(0), jnp.int32(0))
 
     def can_sample(self, state: Any, batch_size: int = 1) -> jax.Array:
-        """Return whether there are as many transitions as a batch is to have."""
+        """Return whether there are at least `batch_size` transitions."""
         return state.size >= batch_size
 
     def _gather(self, state: RingState, indices: Any) -> dict[str, Any]:
@@ -136,7 +137,7 @@ class Ring:
         return unflatten({"indices": slots.astype(jnp.int32), **values})
 
     def _append(self, state: RingState, transitions, valid) -> tuple[RingState, jax.Array]:
-        """Return the state with the transitions, and their slots: `capacity` for those left out."""
+        """Return the state with `transitions` added, and their slots (`capacity` if left out)."""
         where = f"{type(self).__name__}.add"
         values, leading = read_values(where, transitions, self.layout.fields, axes=2)
         problems, count = [], math.prod(leading)
@@ -186,20 +187,21 @@ class RingBuffer(Ring):
         state = buffer.add(state, {"obs": obs, "action": action})
         batch = buffer.sample(state, key, 256)      # {"obs": [256, 4], "action": [256], "indices"}
 
-    The handle is hashable: closed over, or a static argument. Add, then sample: XLA copies a
-    ring that is read, and then written to by something that does not wait for what was read.
+    The handle is hashable: close over it, or pass it as a static argument. Add before you sample:
+    XLA copies a ring that is first read, and then written by an operation that does not depend on
+    what was read.
     `fields`, `n_step`, `gamma` and `envs` mean what they mean to `loopless.replay.ReplayBuffer`.
     """
 
     def init(self) -> RingState:
-        """Return an empty state; an error, before anything is allocated, if it does not fit."""
+        """Return an empty state; raise, before anything is allocated, if it does not fit."""
         return self._empty()
 
     def add(self, state: RingState, transitions: Mapping[str, Any], valid: Any = None) -> RingState:
-        """Return the state with one transition, [n, ...] of them, or [steps, envs, ...] more.
+        """Return the state after adding one transition, or [n, ...] or [steps, envs, ...] of them.
 
         They replace the oldest. Those whose `valid` (boolean, of the leading shape) is false are
-        left out, and take no slot. Of more transitions than there are slots the last stay.
+        left out, and take no slot. If there are more transitions than slots, the last ones stay.
         """
         return self._append(state, transitions, valid)[0]
 
@@ -214,9 +216,9 @@ class RingBuffer(Ring):
     ) -> dict[str, Any]:
         """Return a dict of arrays [batch_size, ...], or [batches, batch_size, ...].
 
-        "indices" are the slots. The last `newest` of each batch are the newest transitions, the
-        newest last. There is no error in a graph: an empty ring gives zeros, as slot 0. Wait until
-        `state.size` is enough.
+        "indices" are the slots. The last `newest` entries of each batch are the newest transitions,
+        the newest last. Compiled code cannot raise: an empty ring returns slot 0, which holds
+        zeros. Wait until `state.size` is large enough.
         """
         where = f"{type(self).__name__}.sample"
         leading = check_counts(where, batch_size, batches, newest=newest)
@@ -225,7 +227,7 @@ class RingBuffer(Ring):
         return self.sample_from(state, random_words(key, leading), newest=newest)
 
     def sample_from(self, state: RingState, words: jax.Array, *, newest: int = 0) -> dict[str, Any]:
-        """Return what `sample` does, drawn by random words [2, *leading], as of a whole chunk."""
+        """Return what `sample` does, with random words [2, *leading] that the caller has made."""
         check_words("RingBuffer.sample_from", words, 2)
         slots = below(words, state.size)
         if newest:
@@ -251,11 +253,11 @@ def walk(
     steps: int,
     gamma: float,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the last slot, R = Σ_{k<h} γ^k r_k and γ^h of the window from each slot on.
+    """Return the last slot, R = Σ_{k<h} γ^k r_k and γ^h of the window that begins at each slot.
 
     A window has up to `steps` transitions, and ends with one that terminated or was truncated, or
-    with the newest of its stream. Consecutive transitions of a stream stand `envs` slots apart;
-    `column` reads a field of slots. Kernel of the host: `compiled.ring.walk`.
+    with the newest of its stream. Consecutive transitions of a stream are `envs` slots apart;
+    `column(name, slots)` reads a field. Host twin: `compiled.ring.walk`.
     """
 
     def step(_, carry: Any) -> Any:

@@ -1,7 +1,7 @@
-"""A device buffer for a program that is driven from the host: compiled calls on one state.
+"""A device buffer for a program that runs on the host: a state, and compiled calls that change it.
 
-Every call donates the state to its successor, so that adding to a buffer of any size writes the
-new rows and copies nothing.
+Every call that changes the state donates the old one, so that adding to a buffer of any size writes
+the new rows and copies nothing.
 """
 
 from functools import partial
@@ -40,7 +40,7 @@ class Stored:
         self.state = _change("update_priorities", self.buffer, self.state, pair, {})
 
     def sample(self, key: Any, batch_size: int, batches: int | None = None, **options: Any) -> Any:
-        """Return the buffer's `sample`; an error while there is too little to draw from."""
+        """Return what the buffer's `sample` returns; raise while it holds too little."""
         traced = {"beta": options.pop("beta")} if "beta" in options else {}
         static = (("batch_size", batch_size), ("batches", batches), *sorted(options.items()))
         if isinstance(batch_size, int) and batch_size > self._enough:

@@ -1,8 +1,8 @@
 """Random words in a compiled graph: 64 bits a draw from the caller's key, and numbers made of them.
 
 `jax.random.randint` hashes twice and divides three times a draw; here a draw is one Threefry block
-and one multiplication, the rule of the host's generator, in 32-bit integers only. Every sampler
-takes its words as an argument, so that a test can pass the host's. Host twin: `compiled.random`.
+and one multiplication, as on the host, in 32-bit integers only. Every sampler takes its words as an
+argument, so that a test can pass the host's. Host twin: `compiled.random`.
 """
 
 import math
@@ -21,8 +21,9 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 def random_words(key: Any, shape: tuple[int, ...]) -> jax.Array:
     """Return 64 random bits for each element of `shape`: uint32 [2, *shape], the upper half first.
 
-    Element c of a Threefry key is its block number c: what `jax.random.bits(key, shape, "uint64")`
-    gives in x64, and the same without. Keys of other kinds go through `jax.random.bits`.
+    With a Threefry key, element c is block number c of the cipher. In x64 mode
+    `jax.random.bits(key, shape, "uint64")` returns the same bits; here x64 is not needed. Keys of
+    other kinds go through `jax.random.bits`.
     """
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.wrap_key_data(key)
@@ -37,7 +38,7 @@ def random_words(key: Any, shape: tuple[int, ...]) -> jax.Array:
 def threefry(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return Threefry-2x32 of 20 rounds (Salmon et al. 2011) of the blocks (`high`, `low`).
 
-    The rounds are unrolled: JAX's own are a loop on the CPU, and go through memory.
+    The rounds are unrolled: on the CPU JAX's own version is a loop, which goes through memory.
     """
     parts = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(PARITY))
     high, low = high + parts[0], low + parts[1]
@@ -62,8 +63,8 @@ def check_words(where: str, words: Any, axes: int) -> None:
 def below(words: jax.Array, n: Any) -> jax.Array:
     """Return an integer in [0, n) from each pair of words, n < 2³²: floor(x·n / 2⁶⁴) of 64-bit x.
 
-    uint32. Exact for any n, where a float32 times n would skip integers from 2²⁴ on; biased by
-    less than 2⁻³². n = 0 gives 0.
+    The result is uint32. Every integer below n can come, while a float32 times n would skip some
+    from 2²⁴ on; the bias is below 2⁻³². n = 0 gives 0.
     """
     n = jnp.asarray(n, jnp.uint32)
 
@@ -71,15 +72,15 @@ def below(words: jax.Array, n: Any) -> jax.Array:
         low = word * n + carry
         return _upper_half(word, n) + (low < carry).astype(jnp.uint32), None
 
-    # A loop, word by word as on paper, because XLA keeps the result of a loop. Indices that are
-    # mere arithmetic it would compute anew for every number that is gathered.
+    # A loop over the two words, as in long multiplication, because XLA stores the result of a loop.
+    # Without a loop it would compute an index anew for every number that is gathered with it.
     return lax.scan(step, jnp.zeros(words.shape[1:], jnp.uint32), words, reverse=True)[0]
 
 
 def unit(words: jax.Array, dtype: Any) -> jax.Array:
     """Return a number in (0, 1] from each pair of words.
 
-    float64: of 2⁵³ equally likely values, as on the host. float32: as precise near 0 as floats are.
+    float64: one of 2⁵³ equally likely, as on the host. float32: as precise near 0 as floats are.
     """
     if dtype == jnp.float64:
         x = (words[0].astype(jnp.uint64) << 32) | words[1].astype(jnp.uint64)
@@ -88,7 +89,10 @@ def unit(words: jax.Array, dtype: Any) -> jax.Array:
 
 
 def fraction(words: jax.Array, dtype: Any) -> jax.Array:
-    """Return a number in [0, 1) from each pair of words, of 2⁵³ (float64) or 2²⁴ likely values."""
+    """Return a number in [0, 1) from each pair of words.
+
+    It is one of 2⁵³ equally likely values in float64, one of 2²⁴ in float32.
+    """
     if dtype == jnp.float64:
         return 1 - unit(words, dtype)
     return (words[0] >> 8).astype(jnp.float32) * jnp.float32(2.0**-24)

@@ -44,7 +44,7 @@ class PackedRows:
         """Allocate rows in `storage`.
 
         `beside` is what else the owner allocates for each row, which has to fit too. Fields
-        `elsewhere` are drawn like the others but stored by the owner. A row is called a `unit`.
+        `elsewhere` are drawn like the others but stored by the owner. Messages call rows `unit`.
         """
         self.owner, self.capacity, self.fields, self.storage = owner, capacity, fields, storage
         dtypes = {name: NUMPY.dtype(field.dtype) for name, field in fields.items()}
@@ -60,12 +60,12 @@ class PackedRows:
         self.offsets = dict(zip(small, ends[:-1], strict=True))
         align = max([8, *(dtypes[name].itemsize for name in small)])
         self.stride = -(-ends[-1] // align) * align
-        if self.stride % CACHE_LINE >= 3 * CACHE_LINE // 4:  # then a row never straddles two lines
+        if self.stride % CACHE_LINE >= 3 * CACHE_LINE // 4:  # pad: then rows share no line
             self.stride += -self.stride % CACHE_LINE
         rows = here | {"padding": Field((self.stride - ends[-1],), "uint8")}
         self.nbytes = self._check_fits(rows, beside, unit)
         self.packed = storage.allocate("packed rows", capacity, self.stride)
-        # Files are numbered, because a field's name may be none for a file
+        # Files are numbered, because a field's name may not be possible as a file's name
         number = dict(zip(fields, range(len(fields)), strict=True))
         self.large = {
             name: storage.allocate(f"field {number[name]}", capacity, self.widths[name])
@@ -75,7 +75,7 @@ class PackedRows:
         self.views = {name: self._view(name, f.shape, dtypes[name]) for name, f in here.items()}
 
     def _check_fits(self, rows: dict[str, Field], beside: Mapping[str, Field], unit: str) -> int:
-        """Return the bytes of `rows` and of what is `beside`; an error if they do not fit."""
+        """Return the bytes of `rows` and of what is `beside`; raise if they do not fit."""
         owner, capacity, storage = self.owner, self.capacity, self.storage
         extent, advice = f"{capacity:,} {unit}", "Use a smaller capacity or smaller dtypes"
         nbytes = 0
@@ -103,13 +103,13 @@ class PackedRows:
         )
 
     def source(self, name: str) -> tuple[np.ndarray, int, int]:
-        """Return the bytes that hold a field, the distance of its rows there, and the first."""
+        """Return the bytes that hold a field, the stride of its rows, and the first offset."""
         if name in self.large:
             return self.large[name], self.widths[name], 0
         return self.packed, self.stride, self.offsets[name]
 
     def announce(self, first: int, count: int) -> None:
-        """Tell the storage that `count` rows from `first` on, across the seam, are overwritten."""
+        """Tell the storage that `count` rows from `first` on, across the seam, will be written."""
         if self.storage.in_files:
             remaining = min(count, self.capacity)
             first = (first + count - remaining) % self.capacity
@@ -146,22 +146,22 @@ def pair_fields(name: str, fields: Mapping[str, Field]) -> tuple[dict[str, str],
 
 
 class Successors:
-    """The fields that `pairs` names: found `envs` slots further on, or kept aside."""
+    """Next observations, by `pairs` of (next, current): `envs` slots further on, or kept aside."""
 
     def __init__(self, rows: PackedRows, pairs: Mapping[str, str], envs: int) -> None:
         self.rows, self.pairs, self.envs = rows, pairs, envs
-        self.place = np.full(rows.capacity, -1, np.int64)  # aside, of each slot's; −1: not aside
+        self.place = np.full(rows.capacity, -1, np.int64)  # each slot's place aside; −1: none
         self.free, self.left = np.empty(0, np.int64), 0  # places aside, the first `left` unused
         self.aside = {name: np.empty(0, np.uint8) for name, _ in pairs.items()}
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated aside; `place` is declared to `rows`."""
+        """Return the bytes allocated aside, without `place`, which `rows` counts."""
         return sum(array.nbytes for array in self.aside.values()) + self.free.nbytes
 
     @property
     def count(self) -> int:
-        """How many next observations are aside."""
+        """Return how many next observations are aside."""
         return self.free.size - self.left
 
     def state(self) -> dict[str, Any]:
@@ -191,8 +191,8 @@ class Successors:
     def link(self, first: int, count: int, older: int, arrays: Mapping[str, Any]) -> None:
         """Take over the last `count` transitions of `arrays`, whose slots begin with `first`.
 
-        Before them came `older` transitions that will still be stored. If there is no memory for
-        what must be kept aside, that is an error and nothing has changed.
+        `older` is how many transitions from before stay stored. If there is no memory for what
+        must be kept aside, an error is raised and nothing has changed.
         """
         kernel, same = kernels().successors, np.ones(count, np.bool_)
         nexts = {name: self._bytes(arrays[name], name, count) for name, _ in self.pairs.items()}

@@ -38,8 +38,8 @@ class PrioritizedReplayBuffer(Ring, Persistent):
         batch = buffer.sample(256, beta=0.4)                         # adds "weights", "indices"
         buffer.update_priorities(batch["indices"], abs(td_errors) + 1e-6)
 
-    New transitions get the largest priority so far, 1 at first. One of priority 0 is never
-    drawn, whatever α is. Options beside alpha are those of `ReplayBuffer`.
+    New transitions get the largest priority so far, 1 at first. A transition of priority 0 is
+    never drawn, whatever α is. The other options are those of `ReplayBuffer`.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class PrioritizedReplayBuffer(Ring, Persistent):
 
     @property
     def alpha(self) -> float:
-        """The exponent of priorities."""
+        """Return the exponent of priorities."""
         return self._alpha
 
     @property
     def priorities(self) -> np.ndarray:
-        """A copy of p^α of every filled slot."""
+        """Return a copy of p^α of every filled slot."""
         return self._tree[self._leaves : self._leaves + self._size].copy()
 
     def add(self, **transition) -> None:
@@ -105,10 +105,10 @@ class PrioritizedReplayBuffer(Ring, Persistent):
     ) -> Any:
         """Return a dict of new arrays [batch_size, ...], or [batches, batch_size, ...].
 
-        "indices" are the slots, "weights" are w_i = (N·P(i))^−β over the largest of the batch.
-        Each batch is stratified: one draw from each of `batch_size` equal parts of the sum. A
-        callable `beta`, such as `Linear(0.4, 1.0, 100_000)`, is called with the number of batches
-        drawn before. With `out`, a dict like the result, its arrays are written instead.
+        "indices" are the slots, "weights" are w_i = (N·P(i))^−β divided by the largest of the
+        batch. Each batch is stratified: one draw from each of `batch_size` equal parts of the sum.
+        A callable `beta`, such as `Linear(0.4, 1.0, 100_000)`, is called with the number of batches
+        drawn before. With `out`, a dict like the result, its arrays are filled instead.
         `library` is "numpy", "torch" (sharing memory) or "jax".
         """
         where = "PrioritizedReplayBuffer.sample"
@@ -196,7 +196,7 @@ def _count_leaves(capacity: int) -> int:
 
 
 def _tree_field(capacity: int) -> dict[str, Field]:
-    """Return what the tree takes, as a field of each transition."""
+    """Return the tree's memory as a field of each transition, so that its bytes are counted."""
     return {"priorities": Field((-(-2 * _count_leaves(capacity) // capacity),), "float64")}
 
 

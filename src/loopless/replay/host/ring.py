@@ -1,6 +1,6 @@
 """A ring of transitions on the host: `ReplayBuffer`, and what it shares with `prioritized`.
 
-Transitions stand in the order in which they came, around a ring; their layout in memory is in
+Transitions lie around a ring in the order in which they came. Their layout in memory is in
 `packed`, what a draw returns in `replay.sampling`, and the kernels that draw and walk along n-step
 windows in `compiled.ring`. Loop twin: `reference.replay`. Device twin: `device.ring`.
 """
@@ -34,7 +34,7 @@ MOST = 2**32 - 1  # transitions, so that a random index needs one multiplication
 
 
 class Ring:
-    """Fields, transitions, head and generator of a ring; how to draw is up to the buffers."""
+    """What ring buffers share: fields, writing, state; how to draw is up to each of them."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Ring:
         path,
         beside: Callable[[int], dict[str, Field]] | None = None,
     ) -> None:
-        """`beside` returns, for a checked capacity, what else is allocated for each transition."""
+        """Allocate; `beside(capacity)` returns what else is allocated for each transition."""
         where = type(self).__name__
         parsed, problems = parse_fields(where, fields, NUMPY, RESERVED)
         pairs: dict[str, str] = {}
@@ -97,12 +97,12 @@ class Ring:
 
     @property
     def capacity(self) -> int:
-        """How many transitions fit; from then on each new one replaces the oldest."""
+        """Return how many transitions fit; after that each new one replaces the oldest."""
         return self._rows.capacity
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated."""
+        """Return the bytes allocated."""
         return self._rows.nbytes + (self._successors.nbytes if self._successors else 0)
 
     def __len__(self) -> int:
@@ -142,7 +142,7 @@ class Ring:
         return first, count
 
     def _plan(self, where: str, batch_size, batches) -> Plan:
-        """Return the plan for draws of this shape; an error if they cannot be made."""
+        """Return the plan for draws of this shape; raise if they cannot be made."""
         if type(batch_size) is not int or (batches is not None and type(batches) is not int):
             check_counts(where, batch_size, batches)
             batch_size, batches = index(batch_size), None if batches is None else index(batches)
@@ -206,7 +206,7 @@ class Ring:
         return {f"data/{name}": array for name, array in data.items()} | self._numbers()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a `state()` of a buffer of the same shape; on an error nothing changes."""
+        """Take over a `state()` of equal capacity, envs and fields; on an error nothing changes."""
         where = f"{type(self).__name__}.restore"
         numbers = self._read_numbers(where, state, self._fields)
         size = numbers["size"]
@@ -267,7 +267,7 @@ class Ring:
         return numbers
 
     def _inconsistent(self, numbers: Mapping[str, Any]) -> list[str]:
-        """Return what cannot be, although types and shapes are right."""
+        """Return problems with `numbers` whose types and shapes are right."""
         head, size = numbers["head"], numbers["size"]
         if head < self.capacity and size <= self.capacity and (size in (head, self.capacity)):
             return []
@@ -288,9 +288,9 @@ class ReplayBuffer(Ring, Persistent):
     With `n_step` > 1, `sample` gives R = Σ_{k<h} γ^k r_k as "reward", γ^h as "discount", and
     next_obs, terminated and truncated of the window's last transition. h is n unless the window
     meets an end (terminated or truncated) or the newest transition. The discount of a terminated
-    window is not 0: mask by `terminated`. Transitions then are consecutive steps of `envs`
-    interleaved streams, every `add` brings one of each, and next_obs of an end is the true final
-    observation.
+    window is not 0: mask by `terminated`. The transitions must then be consecutive steps of `envs`
+    interleaved streams, and next_obs at an end must be the true final observation. With `envs` > 1
+    every `add` brings one transition of each stream.
 
     With `single_copy="obs"`, next_obs is not stored where it is the obs of the same stream's next
     transition, which halves the bytes of images. `add` and `sample` work as without it.
@@ -336,9 +336,9 @@ class ReplayBuffer(Ring, Persistent):
     ) -> Any:
         """Return a dict of new arrays [batch_size, ...], or [batches, batch_size, ...].
 
-        "indices" are the slots. The last `newest` of each batch are the newest transitions, the
-        newest last (combined experience replay). With `out`, a dict like the result, its arrays
-        are written instead. `library` is "numpy", "torch" (sharing memory) or "jax".
+        "indices" are the slots. The last `newest` entries of each batch are the newest transitions,
+        the newest last (combined experience replay). With `out`, a dict like the result, its arrays
+        are filled instead. `library` is "numpy", "torch" (sharing memory) or "jax".
         """
         where = "ReplayBuffer.sample"
         plan = self._plan(where, batch_size, batches)

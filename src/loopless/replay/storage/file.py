@@ -27,12 +27,12 @@ UNCHANGED = "The buffer is unchanged."
 
 
 class Persistent:
-    """What a buffer can do with its state; the ring buffers and the episodic one inherit it.
+    """Saves, loads and flushes a buffer; the ring buffers and the episodic one inherit it.
 
-    A child has `_storage`, `state()`, `restore()`, and these methods: `_settings()` returns what
-    its constructor takes, but for the seed; `_unmapped()` what of its state is not in the mapped
-    files; `_used()` how many rows there may hold something; `_reopen(where, state)` takes over
-    what `_unmapped()` returned; `_forget()` empties the buffer.
+    A child has `_storage`, `state()`, `restore()`, and these methods: `_settings()` returns the
+    arguments of its constructor without the seed; `_unmapped()` the part of its state that is not
+    in the mapped files; `_used()` how many rows of those files may hold data;
+    `_reopen(where, state)` takes over what `_unmapped()` returned; `_forget()` empties the buffer.
     """
 
     _storage: Any
@@ -60,7 +60,7 @@ class Persistent:
         return buffer
 
     def flush(self) -> None:
-        """Make permanent, in the files of a buffer with storage="memmap", all that it holds now.
+        """Make all that a buffer with storage="memmap" holds now permanent, in its files.
 
         After a crash `open` finds what the last flush left, all of it and nothing else.
         """
@@ -185,7 +185,7 @@ def read_numbers(
 
     `current` is what the buffer holds there now. An int must be at least 0, and equal to the
     buffer's if it is one of the `same`. An array must have the shape and dtype of the buffer's,
-    its numbers from 0 to `most`.
+    and its numbers must be from 0 to `most[name]`, if `most` has the name.
     """
     problems = check_names(state, [*(f"data/{name}" for name in fields), *current])
     numbers: dict[str, Any] = {}
@@ -216,7 +216,7 @@ def read_fields(
     leading: tuple[int, ...],
     library,
 ) -> dict[str, Any]:
-    """Return the data of all `fields` in `state`, [*leading, ...], of the very dtypes."""
+    """Return the data of all `fields` in `state`, [*leading, ...]; dtypes must be equal."""
     exact = {name: replace(field, casting="exact") for name, field in fields.items()}
     values = {name: state[f"data/{name}"] for name, _ in fields.items()}
     return convert_all(where, values, exact, leading, library, note=UNCHANGED)

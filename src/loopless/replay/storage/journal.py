@@ -1,8 +1,8 @@
 """A file of what was flushed and then overwritten, so that a crash can be undone.
 
-Rows are saved in blocks. Before the first write to a block since the last flush, its bytes are
-appended here and have reached the disk. A record that is cut off was therefore not yet needed,
-and reading stops there. `memmap` uses it.
+Rows are saved in blocks. Before the first write to a block since the last flush, its old bytes are
+appended here and forced to the disk. If a record is cut off, its block was therefore never
+overwritten, and reading stops there. `memmap` uses it.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class Journal:
         self.arrays: list[tuple[np.ndarray, int]] = []  # bytes, and how many a row takes
         self._flush = self._rows = 0
         self._block = 1
-        self._saved = np.zeros(0, bool)  # of each block
+        self._saved = np.zeros(0, bool)  # for each block, whether it is saved
         self._file: BinaryIO | None = None
 
     def watch(self, array: np.ndarray, width: int) -> None:

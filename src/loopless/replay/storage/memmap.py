@@ -94,13 +94,13 @@ class MemMap:
         return settings, state
 
     def roll_back(self, used: int) -> None:
-        """Bring the rows back to the last flush; `used` of them were written by then."""
+        """Bring the rows back to the last flush, when the first `used` of them held data."""
         self._journal.roll_back(self._flushes)
         self._synchronize()
         self._journal.begin(self._flushes, used)
 
     def before_write(self, first: int, count: int) -> None:
-        """Save what a flush made permanent of the `count` rows from `first` on."""
+        """Save the flushed content of `count` rows from `first` on, before it is overwritten."""
         if os.getpid() != self._owner:
             raise RuntimeError(
                 f"{self.where}: the buffer{self.place} is written by process {self._owner}, of "
@@ -145,7 +145,7 @@ _OPEN: weakref.WeakSet[MemMap] = weakref.WeakSet()
 
 
 def _close_in_fork() -> None:
-    """Release the locks in a forked child: they belong to the parent, and must end with it."""
+    """Release the locks in a forked child: they belong to the parent, and end with the parent."""
     for storage in _OPEN:
         storage.close()
 

@@ -30,7 +30,7 @@ class Memory:
         return process.free_memory_bytes()
 
     def allocate(self, name: str, rows: int, width: int) -> np.ndarray:
-        """Return `rows`·`width` bytes, all 0, that begin with a cache line."""
+        """Return `rows`·`width` bytes, all 0, aligned to a cache line."""
         block = np.zeros(rows * width + CACHE_LINE, np.uint8)
         first = -block.ctypes.data % CACHE_LINE
         return block[first : first + rows * width]
@@ -76,11 +76,11 @@ def check_bytes_fit(
     *,
     storage: Any = None,
 ) -> int:
-    """Return the bytes of `rows` rows of all `fields`; an error if not as many are free.
+    """Return the bytes of `rows` rows of all `fields`; raise if not as many are free.
 
-    `extent` says the rows in the caller's terms, "1,000 steps × 8 envs". They go to `storage`, or
-    if it is left out to the memory of `library`. From a gigabyte up the bytes are printed, because
-    memory that is only taken when it is first written would otherwise run out hours later.
+    `extent` describes the rows for the caller, such as "1,000 steps × 8 envs". They go to
+    `storage`, by default the memory of `library`. From a gigabyte up the size is printed to stderr:
+    the system provides memory only when it is first written, and may run out of it hours later.
     """
     total, free = count_bytes(rows, fields, library), (storage or library).free_bytes()
     if free is not None and total > free:

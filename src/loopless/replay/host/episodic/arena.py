@@ -1,13 +1,13 @@
 """The memory of the episodic buffer: rows of steps in a circle, and the index of their starts.
 
-`RowQueue` knows where rows are. The oldest go until a new one fits. A row never wraps around the
-end of the storage: if the rest there is too short, it stays unused for that lap. Positions count
-on from lap to lap, so that a row at position p is stored at p mod capacity, and all that is in the
-way of a row that ends at p begins before p − capacity.
+`RowQueue` knows where rows are. The oldest are dropped until a new one fits. A row never wraps
+around the end of the storage: if the space left there is too short, it stays unused for that lap.
+Positions count on from lap to lap, so that a row at position p is stored at p mod capacity, and the
+rows in the way of one that ends at p are those that begin before p − capacity.
 
 `Arena` holds the steps. A ring beside them lists the starts with their horizons, row after row, in
-the order in which rows come and go, so that dropping a row is moving a number. If steps are
-weighted, each row also has an alias table (`compiled.tree.balance`), which no other row changes.
+the order in which rows come and go, so that dropping a row only changes a number. If steps are
+weighted, each row also has an alias table (`compiled.tree.balance`), independent of other rows.
 Device twin: `device.episodes`.
 """
 
@@ -28,12 +28,12 @@ NO_WEIGHTS, NO_ALIASES = np.zeros(0), np.zeros((0, 2))
 
 
 class RowQueue:
-    """Begin, end and number of starts of each row, oldest first; its weight and its starts'."""
+    """Where each row begins and ends, its number of starts, and its weights; oldest row first."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.steps = 0
-        self._first = self._end = 0  # of the live rows in the table; its front is reused late
+        self._first = self._end = 0  # live rows of the table; those before are gone
         self._table = np.zeros((3, 16), np.int64)
         self._weights = np.ones((2, 16))
         self._refresh()
@@ -48,7 +48,7 @@ class RowQueue:
 
     @property
     def offsets(self) -> np.ndarray:
-        """Where in the storage each row begins."""
+        """Return where in the storage each row begins."""
         return self.begins % self.capacity
 
     @property
@@ -60,7 +60,7 @@ class RowQueue:
         return self._table.nbytes + self._weights.nbytes
 
     def extents(self) -> tuple[slice, slice]:
-        """Return the parts of the storage that rows of the older lap and of the newer one take."""
+        """Return the slices of the storage that rows of the older and of the newer lap take."""
         if not self.rows:
             return slice(0), slice(0)
         lap = int(self.begins[0]) // self.capacity * self.capacity
@@ -69,7 +69,7 @@ class RowQueue:
         return slice(int(self.begins[0]) - lap, int(self.ends[older - 1]) - lap), slice(newer)
 
     def rows_of(self, where: str, indices: np.ndarray) -> np.ndarray:
-        """Return which row each place in the storage belongs to, 0 the oldest."""
+        """Return which row each place in the storage belongs to; 0 is the oldest."""
         if indices.dtype.kind not in "iu":
             raise TypeError(f"{where}: indices must be integers; received {indices.dtype}.")
         if not self.rows:
@@ -92,7 +92,7 @@ class RowQueue:
         return begin, int(np.searchsorted(self.begins, begin + length - self.capacity))
 
     def append(self, begin: int, lengths: np.ndarray, starts: np.ndarray) -> None:
-        """Enter rows of these `lengths` from `begin` on, with so many `starts` each."""
+        """Enter rows of these `lengths`, with this many `starts` each, from position `begin` on."""
         self._make_room(len(lengths))
         new = slice(self._end, self._end + len(lengths))
         ends = begin + np.cumsum(lengths)
@@ -112,7 +112,7 @@ class RowQueue:
         self._refresh()
 
     def _make_room(self, rows: int) -> None:
-        if self._end + rows < self._table.shape[1]:  # one column more than rows: the starts' end
+        if self._end + rows < self._table.shape[1]:  # one more than rows: where starts end
             return
         live = slice(self._first, self._end + 1)
         size = max(16, 2 * (self.rows + rows))
@@ -136,7 +136,7 @@ class Arena:
     def __init__(
         self, owner: str, capacity: int, fields: Mapping[str, Field], seed, *, by_row: bool, storage
     ) -> None:
-        """With `by_row`, a row is drawn first, else a start among all; see `row_chances`."""
+        """Allocate all arrays. With `by_row` a draw chooses a row first, else one of all starts."""
         self.owner, self.capacity, self.fields, self.by_row = owner, capacity, fields, by_row
         beside = {"index": Field((2,), "int32")}
         self.rows = PackedRows(owner, capacity, fields, storage, beside=beside, unit="steps")
@@ -145,11 +145,11 @@ class Arena:
         self.rows_weighted = False
         self.step_weights, self.aliases = NO_WEIGHTS, NO_ALIASES  # [capacity] and [capacity, 2]
         self.random = new_generator(seed)
-        self._changes, self._summed_at = 0, -1  # of rows or weights
+        self._changes, self._summed_at = 0, -1  # changes so far, and when rows were summed
         self._row_sums = np.zeros(0)
 
     def _allocate(self, name: str, shape: tuple[int, ...], dtype) -> np.ndarray:
-        """Return zeros [capacity, *shape], in memory wherever the fields are."""
+        """Return zeros [capacity, *shape], in memory even if the fields are in files."""
         width = math.prod(shape) * np.dtype(dtype).itemsize
         array = Memory().allocate(name, self.capacity, width)
         return array.view(dtype).reshape(self.capacity, *shape)
@@ -207,13 +207,13 @@ class Arena:
         return check_weights(queue.weights if rows is None else rows, of_starts, self.by_row)
 
     def weigh_rows(self, weights: np.ndarray | None) -> None:
-        """Set the weight of each row; None: all alike."""
+        """Set the weight of each row; None makes all rows equal."""
         self.rows_weighted = weights is not None
         self.queue.weights[:] = 1 if weights is None else weights
         self._changes += 1
 
     def weigh_steps(self, weights: np.ndarray | None) -> None:
-        """Set the weight of each step, oldest row first; None: all alike."""
+        """Set the weight of each step, oldest row first; None makes all steps equal."""
         self._changes += 1
         if weights is None:
             self.step_weights, self.aliases = NO_WEIGHTS, NO_ALIASES
@@ -226,7 +226,7 @@ class Arena:
         self._balance(self.queue.rows)
 
     def allocate_step_weights(self) -> None:
-        """Allocate the weights of steps, unless that was done; an error if they do not fit."""
+        """Allocate the weights of steps, unless that was done; raise if they do not fit."""
         if self.steps_weighted:
             return
         extent, fields = f"weights of {self.capacity:,} steps", {"weights": Field((3,), "float64")}
@@ -242,7 +242,7 @@ class Arena:
         kernels().tree.balance(self.step_weights, self.pairs, before, self.aliases, totals)
 
     def row_sums(self) -> np.ndarray:
-        """Return cumulative chances of the rows, [rows]: O(rows), once for each change."""
+        """Return the cumulative chances of the rows, [rows], summed anew only after a change."""
         if self._summed_at != self._changes:
             weights, of_starts = self.queue.weights, self.queue.start_weights
             self._row_sums = np.cumsum(row_chances(weights, of_starts, self.by_row))

@@ -42,7 +42,7 @@ class DrawOptions(TypedDict, total=False):
 class EpisodicReplayBuffer(Persistent):
     """Rows of unequal length, `capacity` steps in all; the oldest rows make room for new ones.
 
-    `fields` declares what each step holds, "obs" among it: {"obs": ((2,), np.float32), ...}. A row
+    `fields` declares what each step holds, "obs" included: {"obs": ((2,), np.float32), ...}. A row
     is what one `add_episode` brings. It may hold several segments, and `terminals` says how their
     ends are marked:
 
@@ -109,11 +109,11 @@ class EpisodicReplayBuffer(Persistent):
         seed: int = 0,
         **fields: Any,
     ) -> "EpisodicReplayBuffer":
-        """Return a buffer of the rows of arrays [episodes, steps, ...], padded at the end of each.
+        """Return a buffer with the rows of arrays [episodes, steps, ...], each padded at its end.
 
-        `lengths` [episodes] says how many steps of each row count, all if left out; rows of
-        length 0 are skipped. Shapes and dtypes are those of the arrays. The capacity is what the
-        rows need, unless a larger one is passed.
+        `lengths` [episodes] says how many steps of each row count, by default all; rows of length 0
+        are skipped. `convention` is the constructor's `terminals`. Shapes and dtypes are those of
+        the arrays. The capacity is what the rows need, unless a larger one is passed.
         """
         where = "EpisodicReplayBuffer.from_padded"
         rows = read_padded(
@@ -130,39 +130,39 @@ class EpisodicReplayBuffer(Persistent):
 
     @property
     def capacity(self) -> int:
-        """How many steps there is room for."""
+        """Return how many steps there is room for."""
         return self._arena.capacity
 
     @property
     def rows(self) -> int:
-        """How many rows are stored."""
+        """Return how many rows are stored."""
         return self._arena.queue.rows
 
     @property
     def starts(self) -> int:
-        """How many steps can be drawn as starts."""
+        """Return how many steps can be drawn as starts."""
         return self._arena.queue.starts
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many steps each row has, oldest first."""
+        """Return how many steps each row has, oldest first."""
         return self._arena.queue.lengths
 
     @property
     def offsets(self) -> np.ndarray:
-        """The flat index of each row's first step, oldest first."""
+        """Return the flat index of each row's first step, oldest first."""
         return self._arena.queue.offsets
 
     @property
     def nbytes(self) -> int:
-        """The bytes of data and index together."""
+        """Return the bytes of data and index together."""
         return self._arena.nbytes
 
     def __len__(self) -> int:
         return self._arena.queue.steps
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return a read-only view of a field, [capacity, ...], in which flat indices are places."""
+        """Return a read-only view of a field, [capacity, ...]; flat indices are along axis 0."""
         views = self._arena.rows.views
         if name not in views:
             raise KeyError(f"EpisodicReplayBuffer has no {name!r}; it has {', '.join(views)}.")
@@ -181,7 +181,7 @@ class EpisodicReplayBuffer(Persistent):
     def add_episode(self, *, terminals=None, valid=None, **step: Any) -> None:
         """Add one row, [steps, ...] of each field; on an error nothing is added.
 
-        `terminals` [steps] or [steps, 1] are marks by truthiness: booleans, integers, floats.
+        A step is marked where `terminals`, [steps] or [steps, 1] booleans or numbers, is not 0.
         Where `valid` [steps] is false the step is never drawn, and cuts its segment in two.
         """
         where, arena = "EpisodicReplayBuffer.add_episode", self._arena
@@ -201,13 +201,13 @@ class EpisodicReplayBuffer(Persistent):
         out: Mapping[str, Any] | None = None,
         library: str = "numpy",
     ) -> Any:
-        """Return states "obs" and later ones "next_obs", "gap" steps on, by the buffer's law.
+        """Return states "obs", and "next_obs" that come "gap" steps later, by the buffer's law.
 
         Arrays are [batch_size, ...], or [batches, batch_size, ...] in one call. "indices" are
-        flat indices of the starts, where the other fields are read too. discount=0 gives the next
+        flat indices of the starts, at which the other fields are read. discount=0 gives the next
         step, discount=1 every later step of the segment with equal probability. `max_horizon` caps
         n. With `episodes`, that many rows are drawn and batch_size / episodes starts in each, row
-        by row. With `out`, a dict like the result, its arrays are written instead. `library` is
+        by row. With `out`, a dict like the result, its arrays are filled instead. `library` is
         "numpy", "torch" (sharing memory) or "jax".
         """
         return self._draws.draw(
@@ -220,7 +220,7 @@ class EpisodicReplayBuffer(Persistent):
     ) -> Any:
         """Return steps with a "goal" in hindsight: a later "obs" of the same segment.
 
-        The draws of `sample`, and its options, under the names of goal-conditioned learning.
+        The draws and the options are those of `sample`; "next_obs" is called "goal".
         """
         where = "EpisodicReplayBuffer.sample_goals"
         return self._draws.draw(where, "goal", batch_size, discount, **options)
@@ -234,18 +234,18 @@ class EpisodicReplayBuffer(Persistent):
         out: Mapping[str, Any] | None = None,
         library: str = "numpy",
     ) -> Any:
-        """Return the fields at starts, and "indices": the draws of `sample` without later ones."""
+        """Return the fields at starts, and "indices": what `sample` draws, without later states."""
         return self._draws.draw(
             "EpisodicReplayBuffer.sample_starts", None, batch_size, 0,
             batches=batches, episodes=episodes, out=out, library=library,
         )  # fmt: skip
 
     def rows_of(self, indices) -> np.ndarray:
-        """Return which row each flat index is in, 0 the oldest; an error where none is stored."""
+        """Return which row each flat index is in (0 is the oldest); raise if no step is there."""
         return self._arena.queue.rows_of("EpisodicReplayBuffer.rows_of", np.asarray(indices))
 
     def set_row_weights(self, weights) -> None:
-        """Draw rows in proportion to `weights` [rows], oldest first; None: all alike.
+        """Draw rows in proportion to `weights` [rows], oldest first; None makes all equal.
 
         With law="transition" they are weights of a row's starts, not of the row. Rows added later
         get weight 1.
@@ -257,7 +257,7 @@ class EpisodicReplayBuffer(Persistent):
         self._arena.weigh_rows(array)
 
     def set_step_weights(self, weights) -> None:
-        """Draw starts in proportion to `weights` [len(buffer)], oldest first; None: all alike.
+        """Draw starts in proportion to `weights` [len(buffer)], oldest first; None makes all equal.
 
         Weights of steps that are no starts do not matter. With law="episode" a row is drawn as
         before, then one of its starts by weight; a row whose starts all have weight 0 is left out.
@@ -277,7 +277,7 @@ class EpisodicReplayBuffer(Persistent):
         return data | self._unmapped()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a `state()` of a buffer declared alike; on an error nothing changes."""
+        """Take over a `state()` of the same declaration; on an error nothing changes."""
         saved.restore(self._arena, "EpisodicReplayBuffer.restore", state, self._declared())
 
     def _unmapped(self) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class EpisodicDraws:
         return plan.deliver(where, arrays, out, library)
 
     def _make_plan(self, later: str | None, counts: tuple) -> Plan:
-        """Lay out such draws. The block begins with the starts, the successors and the gaps."""
+        """Return the plan of such draws; its block begins with starts, successors and gaps."""
         plan = self._plans.get((later, counts))
         if plan is not None:
             return plan
@@ -93,7 +93,7 @@ class EpisodicDraws:
 
 
 def _is_usual(counts: tuple, discount) -> bool:
-    """Return whether arguments are of the usual types, so that a plan that exists fits them."""
+    """Return whether the arguments have the usual types, so that a stored plan fits them."""
     batch_size, batches, episodes, max_horizon = counts
     return (
         type(batch_size) is int
@@ -106,7 +106,7 @@ def _is_usual(counts: tuple, discount) -> bool:
 
 
 def _read_counts(where: str, batch_size, batches, episodes, max_horizon, discount) -> tuple:
-    """Return the counts of a call as ints or None; one error for all that is wrong."""
+    """Return the counts of a call as ints or None; one error lists all that is wrong."""
     others = {"batches": batches, "episodes": episodes, "max_horizon": max_horizon}
     problems = check_count("batch_size", batch_size, 1)
     for name, count in others.items():

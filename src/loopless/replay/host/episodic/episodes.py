@@ -41,7 +41,7 @@ def read_row(
     convention: str,
     capacity: int,
 ) -> Rows:
-    """Return one row from the arguments of `add_episode`; one error for all that is wrong."""
+    """Return one row from the arguments of `add_episode`; raise if something is wrong."""
     problems = check_names(values, fields)
     known = {name: values[name] for name in fields if name in values}
     length = _count_steps(known)
@@ -116,7 +116,7 @@ def _read_marks(
 
 
 def _read_flags(name: str, values, shape: tuple[int, ...], problems: list) -> np.ndarray | None:
-    """Return flags by truthiness, booleans of `shape`; a last axis of 1 is dropped."""
+    """Return `values` != 0 in `shape`, without a last axis of 1; None if missing or wrong."""
     if values is None:
         return None
     try:
@@ -186,7 +186,7 @@ def places_in_runs(marks, last) -> np.ndarray:
 def odd_run(marks, last, places=None) -> tuple[int, int, int] | None:
     """Return (row, step within the row, length) of the first run with an odd number of marks.
 
-    Runs that the end of a row clips may be odd. None if there is no such run. `places` are the
+    Runs that the end of a row cuts off may be odd. None if there is no such run. `places` are the
     `places_in_runs`, if they are known.
     """
     places = places_in_runs(marks, last) if places is None else places
@@ -234,7 +234,7 @@ def row_chances(row_weights: np.ndarray, of_starts: np.ndarray, by_row: bool) ->
         law="episode" (`by_row`)   P(row) ∝ w_row, of the rows with a start of weight > 0
         law="transition"           P(row) ∝ w_row · Σ w_start
 
-    In the row, P(start) ∝ w_start.
+    Within a row, P(start) ∝ w_start.
     """
     return row_weights * ((of_starts > 0) if by_row else of_starts)
 

@@ -33,7 +33,7 @@ def numbers_of(arena: Arena) -> dict[str, Any]:
 
 
 def restore(arena: Arena, where: str, state: Mapping[str, Any], same: Mapping[str, int]) -> None:
-    """Take over a saved state, in which `same` must be equal; or change nothing."""
+    """Take over a saved state that has the numbers `same`; on an error nothing changes."""
     numbers = _read_numbers(arena, where, state, same, arena.fields)
     steps = (int(numbers["lengths"].sum()),)
     arrays = read_fields(where, state, arena.fields, steps, NUMPY)
@@ -47,7 +47,7 @@ def reopen(arena: Arena, where: str, state: Mapping[str, Any], same: Mapping[str
 
 
 def _take_over(arena: Arena, numbers: Mapping[str, Any], arrays: Any) -> None:
-    """List the rows; write them first unless `arrays` is None, when they are in place."""
+    """Enter the rows, and write `arrays` first; None means that the data are in place."""
     lengths, first = numbers["lengths"], numbers["first"]
     if len(numbers["step_weights"]):
         arena.allocate_step_weights()

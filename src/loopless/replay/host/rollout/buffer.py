@@ -81,27 +81,27 @@ class RolloutBuffer:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all columns together."""
+        """Return the bytes of all columns together."""
         return self._columns.nbytes
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many rows each env has, the reset rows of next-step autoreset included."""
+        """Return how many rows each env has, the reset rows of next-step autoreset included."""
         return self._columns.lengths.copy()
 
     @property
     def valid(self) -> Any:
-        """Which of the filled rows are steps, [longest column, envs]: no padding, no reset row."""
+        """Return which rows are steps, [longest column, envs]: no padding, no reset row."""
         return self._ends.valid(self._columns.longest)
 
     @property
     def advantages(self) -> Any:
-        """What `finish` estimated, [longest column, envs]."""
+        """Return what `finish` estimated, [longest column, envs]."""
         return self["advantages"]
 
     @property
     def returns(self) -> Any:
-        """What `finish` estimated, [longest column, envs]."""
+        """Return what `finish` estimated, [longest column, envs]."""
         return self["returns"]
 
     def __len__(self) -> int:
@@ -231,9 +231,9 @@ class RolloutBuffer:
     ) -> Iterator[dict[str, Any]]:
         """Yield dicts of arrays [n, ...] with the fields of valid rows, each row once an epoch.
 
-        In batches of `batch_size`, or in `count` batches as equal as can be, or all in one.
-        `drop_last` makes all batches equal and leaves the remainder out. After `finish` they hold
-        advantages and returns too.
+        They are batches of `batch_size`, or `count` batches as equal as can be, or a single one.
+        `drop_last` makes all batches equal and leaves the remainder out. After `finish` they
+        also hold advantages and returns.
         """
         rows = np.flatnonzero(self._library.host(self.valid))
         bounds = batch_bounds("RolloutBuffer.minibatches", len(rows), batch_size, count, drop_last)
@@ -252,7 +252,7 @@ class RolloutBuffer:
         """Yield dicts of whole columns [steps, n, ...] and their `valid` mask, for recurrent nets.
 
         Each column with a valid row comes once an epoch, all in one batch unless `envs_per_batch`
-        is passed. A stored hidden state is the initial one at row 0.
+        is passed. If hidden states are stored, row 0 holds the initial one.
         """
         valid = self._ends.valid(self._columns.steps)
         envs = np.flatnonzero(self._library.host(valid).any(0))
@@ -268,7 +268,7 @@ class RolloutBuffer:
         return rows | self._numbers()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a `state()` of a buffer of the same shape; on an error nothing changes."""
+        """Take over a `state()` of the same steps, envs and fields; on an error nothing changes."""
         where, columns = "RolloutBuffer.restore", self._columns
         fields = self._saved(bool(state.get("finished")))
         same, most = ("steps", "envs"), {"lengths": columns.steps}
@@ -308,7 +308,7 @@ class RolloutBuffer:
 def _read_fields(
     fields, float_dtype, library, same_step: bool
 ) -> tuple[dict[str, Field], dict[str, Field]]:
-    """Return the caller's fields and those the buffer adds; one error for all that is wrong."""
+    """Return the caller's fields and those the buffer adds; raise if something is wrong."""
     declared, problems = parse_fields("RolloutBuffer", fields, library, RESERVED)
     try:
         number = parse_field(((), float_dtype), library).dtype

@@ -37,11 +37,11 @@ class Columns:
 
     @property
     def longest(self) -> int:
-        """The length of the longest column."""
+        """Return the length of the longest column."""
         return int(self.lengths.max())
 
     def view(self, name: str) -> Any:
-        """Return a field as far as any column goes, 0 past the cursors; a nested one as a dict."""
+        """Return a field, [longest column, envs, ...], 0 past cursors; a nested one as a dict."""
         self.scrub()
         if name in self.data:
             return self.data[name][: self.longest]
@@ -90,7 +90,7 @@ class Columns:
         return (chosen.astype(np.int64), chosen.shape) if axes else (int(chosen), ())
 
     def cells(self, steps: np.ndarray, chosen) -> Any:
-        """Return the index of step `steps[i]` of env `chosen[i]`, a plain one where it will do."""
+        """Return an index for step `steps[i]` of env `chosen[i]`: plain integers if possible."""
         if isinstance(chosen, int):
             return int(steps), chosen
         if isinstance(chosen, slice):
@@ -133,9 +133,9 @@ class Columns:
         self.lengths = lengths
 
     def gather(self, data, axis: int, batches, changes: int) -> Iterator[dict[str, Any]]:
-        """Yield each of `batches`, indices along `axis`, of every array of `data`.
+        """Yield for each of `batches`, indices along `axis`, a dict of the arrays of `data` there.
 
-        An error once the columns have changed more than `changes` times.
+        Raise if the columns have changed since `changes` was read.
         """
         self.scrub()
         for batch in batches:

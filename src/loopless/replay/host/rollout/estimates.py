@@ -1,9 +1,9 @@
 """What the ends in a rollout mean under either autoreset mode, and what its steps are worth.
 
 same_step: the row after an end begins the next episode. Every row is a step, and a truncated one
-waits for its successor's value, which stands in no row.
-next_step: the row after an end is a reset, no step. It holds the final observation, so that its
-value is that of the truncated row's successor, and nothing ever waits.
+waits for the value of its successor, which is in no row.
+next_step: the row after an end is a reset, not a step. It holds the final observation, so its value
+is that of the truncated row's successor, and no row ever waits.
 
 The formula of the advantages is in `kernels.returns`.
 """
@@ -27,7 +27,7 @@ class Ends:
         self.previous = self.library.zeros((columns.envs,), "bool")  # an end just before row 0
 
     def ended(self, rows: int) -> Any:
-        """Return the ends of the first `rows` rows, stale ones too."""
+        """Return which of the first `rows` rows are ends, stale rows past the cursors included."""
         data = self.columns.data
         return data["terminated"][:rows] | data["truncated"][:rows]
 
@@ -94,7 +94,7 @@ def estimate(where: str, ends: Ends, last_values, *, gamma, lambda_) -> tuple[An
 
 
 def next_values(where: str, ends: Ends, last_values) -> Any:
-    """Return the value of each row's true successor, `last_values` [envs] where it is outside."""
+    """Return the value of each row's true successor: `last_values` [envs] if it is in no row."""
     columns, library = ends.columns, ends.library
     outside = successor_outside(where, ends)
     if last_values is None and outside.size:
@@ -123,7 +123,10 @@ def next_values(where: str, ends: Ends, last_values) -> Any:
 
 
 def successor_outside(where: str, ends: Ends) -> np.ndarray:
-    """Return the envs whose last row's successor is in no row; an error if one is not known."""
+    """Return the envs whose last row's successor is in no row.
+
+    Raise if a row is pending, or if a reset row is flagged as an end.
+    """
     steps, envs = ends.pending()
     if len(steps):
         raise RuntimeError(
