@@ -1,9 +1,9 @@
-"""Laplacian features of trajectories of your own: a file with observations and ends is enough.
+"""Learn Laplacian features of your own trajectories: a file with observations and ends is enough.
 
 A point walks on a ring, and all that is recorded is where a camera sees it: (cos θ, sin θ), in
 episodes of unequal length. The eigenvectors of such a walk are known: 1, then sin and cos of θ,
-of 2θ, …, each pair with one eigenvalue. ALLO finds them from the file alone; the picture sets
-what it learned beside waves of the same number.
+of 2θ, …, each pair with one eigenvalue. ALLO finds them from the file alone; the picture shows
+each learned eigenvector beside the nearest wave of its frequency.
 
     python examples/allo_own_trajectories.py --out own_trajectories.png
 
@@ -31,7 +31,7 @@ CELLS = 60
 
 
 def write_walks(path: Path, rows: int, seed: int = 0) -> None:
-    """Episodes one after the other: obs [steps, 2], and terminals [steps] at the last of each."""
+    """Write episodes one after the other: obs [steps, 2], and terminals [steps], true at ends."""
     rng = np.random.default_rng(seed)
     obs, terminals = [], []
     for _ in range(rows):
@@ -44,7 +44,7 @@ def write_walks(path: Path, rows: int, seed: int = 0) -> None:
 
 
 def waves(angles: np.ndarray, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each feature the wave of its place that comes nearest to it, and how near it comes."""
+    """Return the wave of its frequency that is nearest to each feature, and how near, up to 1."""
     found = np.zeros_like(features)
     for at in range(features.shape[1]):
         number = (at + 1) // 2
@@ -55,7 +55,7 @@ def waves(angles: np.ndarray, features: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def main(arguments: list[str] | None = None) -> np.ndarray:
-    """Write the file, learn from it, plot; give back how near each feature is to its wave."""
+    """Write the file, learn from it, plot; return how near each feature is to its wave."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2_000)
     parser.add_argument("--steps", type=int, default=5_000)

@@ -1,13 +1,13 @@
-"""Does a Laplacian representation help an agent to a far goal? Shape its rewards, and look.
+"""Does a Laplacian representation help an agent to reach a far goal? Shape its rewards, and look.
 
-The first eigenvectors of the random walk tell how far apart two cells are on foot: in features
-φ/√λ, straight lines are ways around walls. So ALLO learns them from random walks that know of no
-goal, and DQN is paid, beside its 1 at the goal, for coming nearer to it there:
+The first eigenvectors of the random walk tell how far it is from one cell to another: distances of
+the features ψ = φ/√λ account for walls. So ALLO learns them from random walks that know of no goal,
+and DQN gets, beside its reward of 1 at the goal, a reward for coming nearer to it in the features:
 
     r' = r + scale · (γ Φ(s') − Φ(s)),     Φ(s) = −|ψ(s) − ψ(goal)|,   Φ(goal) = 0 at the end
 
-which changes no optimal policy (Ng, Harada & Russell 1999). Both agents are judged by the same:
-the share of greedy episodes that arrive.
+which changes no optimal policy (Ng, Harada & Russell 1999). Both agents are judged by the share
+of greedy episodes that arrive.
 
     python examples/allo_shaped_rewards.py --out shaped_rewards.png
 """
@@ -38,7 +38,7 @@ PLAIN, SHAPED = "FarGoal-v0", "FarGoalShaped-v0"
 
 
 def drawing(grid: str) -> str:
-    """The grid with its start S and its goal G as far apart as cells can be."""
+    """Return the grid as text, with start S and goal G as far apart as possible."""
     world = make_grid(grid)
     steps = np.array([distances(world, state) for state in range(world.states)])
     start, goal = np.unravel_index(steps.argmax(), steps.shape)
@@ -50,7 +50,7 @@ def drawing(grid: str) -> str:
 
 
 def distances(world: GridWorld, state: int) -> np.ndarray:
-    """[states]: the fewest moves from `state` to each."""
+    """Return the fewest moves from `state` to each state, [states]."""
     found = np.where(np.arange(world.states) == state, 0, world.states)
     for moves in range(1, world.states):
         onward = np.unique(world.targets[found == moves - 1])
@@ -59,7 +59,7 @@ def distances(world: GridWorld, state: int) -> np.ndarray:
 
 
 def represented(grid: str, steps: int, seed: int) -> np.ndarray:
-    """[states, d]: features in which distance means time to reach, learned from random walks."""
+    """Learn features [states, d] in which distance means time to reach, from random walks."""
     far = {"discount": 0.99, "episode_length": 500}  # long gaps tell slow walks apart
     config = ALLO(grid=grid, steps=steps, seed=seed, components=8, log_every=steps, **far)
     run = ALLORun(config)
@@ -85,7 +85,10 @@ class Shaped(GridEnv):
 
 
 def learned(config: DQN) -> np.ndarray:
-    """Rows of (environment steps, whether the greedy agent arrives: nothing is random for it)."""
+    """Train; return rows of (environment steps, whether the greedy agent arrives).
+
+    One greedy episode is enough, because nothing in it is random.
+    """
     run, rows, clock = dqn.make(config), [], Clock()
     try:
         while run.step < run.total:
@@ -100,7 +103,7 @@ def learned(config: DQN) -> np.ndarray:
 
 
 def main(arguments: list[str] | None = None) -> dict[str, np.ndarray]:
-    """Train, plot, and give back the curves of both agents: [seeds, rows, 2]."""
+    """Train, plot, and return the curves of both agents, [seeds, rows, 2]."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--grid", default="GridRoom-16")
     parser.add_argument("--allo-steps", type=int, default=10_000)
@@ -137,7 +140,7 @@ def main(arguments: list[str] | None = None) -> dict[str, np.ndarray]:
 
 
 def draw(out: Path, layout: str, potential: np.ndarray, curves: dict[str, np.ndarray]) -> None:
-    """The potential on the grid, and how soon each agent arrives."""
+    """Draw the potential on the grid, and how soon each agent arrives."""
     world = make_grid(layout)
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     colours = plt.get_cmap("viridis").with_extremes(bad="#B8B8B8")

@@ -1,7 +1,7 @@
 """Deep Q-learning on one screen: environments, replay buffer and learner in one compiled program.
 
 It solves CartPole-v1 in a few seconds. `loopless train dqn` is the same algorithm with checkpoints,
-metrics, prioritized replay and the rest of the family; a test holds the updates of both together.
+metrics, prioritized replay and the rest of the family; a test compares the updates of both.
 
     python examples/dqn_one_screen.py [SEED]
 """
@@ -19,7 +19,7 @@ from loopless.envs import autoreset, make_compiled
 from loopless.replay.device import RingBuffer
 
 ENVS, STEPS_PER_UPDATE, UPDATES = 5, 2, 40_000  # an update every 5 × 2 environment steps
-BUFFER_SIZE, BATCH_SIZE, WARMUP = 10_000, 128, 1_000  # so many updates are left out at first
+BUFFER_SIZE, BATCH_SIZE, WARMUP = 10_000, 128, 1_000  # WARMUP: updates left out at first
 GAMMA, LEARNING_RATE, TARGET_EVERY = 0.99, 1e-3, 50  # the target network is copied every 50 updates
 epsilon_at = optax.linear_schedule(1.0, 0.05, UPDATES // 2, transition_begin=WARMUP)
 

@@ -1,7 +1,7 @@
 """Do the gaps of an episodic buffer follow their closed form? Draw 10⁵ batches and look.
 
-Walkers on a ring look for goals. A row holds the walks of several episodes, each ended by
-reaching its goal, both the last acting state and the final observation marked. The picture sets
+Walkers on a ring look for goals. A row holds several episodes, each of which ends when the walker
+reaches its goal; the last state that acted and the final state are both marked. The picture shows
 the gaps that were drawn beside P(gap) = Σ_starts P(start) (1−γ) γ^(gap−1) / (1−γⁿ).
 
     python examples/episodic_gaps.py --out episodic_gaps.png
@@ -25,7 +25,7 @@ DISCOUNTS = (0.2, 0.9, 0.99)
 
 
 def walk(rng: np.random.Generator, steps: int) -> dict[str, np.ndarray]:
-    """One row: episodes of a drifting walk, one after the other until `steps` are full."""
+    """Return one row: episodes of a drifting walk, one after the other, `steps` in all."""
     cells, goals, marks = [], [], []
     while len(cells) < steps:
         cell, goal = int(rng.integers(CELLS)), int(rng.integers(CELLS))
@@ -49,7 +49,7 @@ def walk(rng: np.random.Generator, steps: int) -> dict[str, np.ndarray]:
 
 
 def closed_form(rows: list[dict[str, np.ndarray]], discount: float) -> np.ndarray:
-    """P(gap) for gap = 1, 2, …, by the law "episode"."""
+    """Return P(gap) for gap = 1, 2, …, by the law "episode"."""
     ahead = [np.array(horizons(row["terminals"].tolist(), "double")) for row in rows]
     longest = max(int(n.max()) for n in ahead)
     gaps = np.arange(1, longest + 1)
@@ -64,7 +64,7 @@ def closed_form(rows: list[dict[str, np.ndarray]], discount: float) -> np.ndarra
 def drawn(
     buffer: EpisodicReplayBuffer, discount: float, batches: int, batch_size: int, longest: int
 ) -> np.ndarray:
-    """How often each gap is drawn, in calls of up to a thousand batches."""
+    """Return how often each gap is drawn, in calls of up to a thousand batches."""
     counts = np.zeros(longest + 1, np.int64)
     left = batches
     while left:
@@ -76,7 +76,7 @@ def drawn(
 
 
 def main(arguments: list[str] | None = None) -> dict[float, float]:
-    """Draw, plot, and give back χ² by its degrees of freedom for each discount: about 1."""
+    """Draw, plot, and return χ² per degree of freedom for each discount: about 1 if they agree."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--steps", type=int, default=200)

@@ -1,7 +1,7 @@
 """Proximal policy optimization on one screen: environments and learner in one compiled program.
 
 It solves CartPole-v1 in a few seconds. `loopless train ppo` is the same algorithm with checkpoints,
-metrics, recurrent and continuous policies; a test holds the updates of both together.
+metrics, recurrent and continuous policies; a test compares the updates of both.
 
     python examples/ppo_one_screen.py [SEED]
 """
@@ -71,7 +71,7 @@ def update(learner: Learner, batch: dict) -> tuple[Learner, jax.Array]:
 
 
 def collect(networks: dict, envs: tuple, key: jax.Array, number: jax.Array, greedy=False) -> tuple:
-    """Make rollout `number`: its steps [T, N], and returns that are NaN where no episode ends."""
+    """Return rollout `number`: its steps [T, N], and returns, NaN where no episode ends."""
 
     def step(envs, x):
         (running, obs), (noise, draws) = envs, x

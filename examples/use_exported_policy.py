@@ -1,4 +1,4 @@
-"""A policy that `loopless export` wrote, run with NumPy alone: neither JAX nor loopless is needed.
+"""Run a policy that `loopless export` wrote with NumPy alone: it needs neither JAX nor loopless.
 
 The file holds plain arrays, and the card beside it says what they are. Gymnasium is here for the
 environment; a robot would do as well.
@@ -24,7 +24,7 @@ ACTIVATIONS = {
 
 
 class Policy:
-    """Observation → action, by the arrays and the card of an export."""
+    """Chooses an action for an observation, by the arrays and the card of an export."""
 
     def __init__(self, file: Path) -> None:
         self.card = json.loads(file.with_suffix(".json").read_text())
@@ -35,7 +35,7 @@ class Policy:
         return int(np.argmax(self.values(observation)))
 
     def values(self, observation) -> np.ndarray:
-        """Q(s, ·)."""
+        """Return Q(s, ·)."""
         x = np.asarray(observation, np.float32)
         if "strides" in self.card:
             bytes_ = self.card["observation"]["dtype"] == "uint8"
@@ -48,7 +48,7 @@ class Policy:
         return x
 
     def features(self, x: np.ndarray) -> np.ndarray:
-        """The convolutions: each output pixel is a window of the picture times the weight."""
+        """Return the output of the convolutions: each pixel is a window of `x` times the weight."""
         for k, stride in enumerate(self.card["strides"]):
             weight, bias = self.arrays[f"conv/{k}/weight"], self.arrays[f"conv/{k}/bias"]
             windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[:2], (0, 1))
@@ -58,7 +58,7 @@ class Policy:
 
 
 def main(arguments: list[str] | None = None) -> list[float]:
-    """Play, and give back the returns of the episodes."""
+    """Play, and return the returns of the episodes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("policy", type=Path)
     parser.add_argument("--env", help="another id than the card's")

@@ -90,19 +90,19 @@ def verify(
     Exit code 0: equal. 1: it differs, with the smallest case and what is wrong in words.
 
     Args:
-        function: Yours, as MODULE:FUNCTION or FILE.py:FUNCTION.
+        function: Your function, as MODULE:FUNCTION or FILE.py:FUNCTION.
         as_: What it should be: gae, lambda_returns, discounted_returns, n_step_returns, vtrace,
             retrace, upgo, token_gae, normalize, q_targets, q_loss, ppo_loss, avatarl_loss,
             allo_loss, uniform_sampler, prioritized_sampler or geometric_sampler.
-        library: Whose arrays it takes; found out if it is not said.
-        layout: time, batch, trailing, single or lists; for losses rows, columns or sample. Found
-            out if it is not said.
+        library: The library of its arrays; detected if left out.
+        layout: time, batch, trailing, single or lists; for losses rows, columns or sample.
+            Detected if left out.
         map: What its parameters are, where their names do not tell.
         fix: Numbers that are built into it, such as gamma=0.99.
-        cases: How many to try.
-        seconds: How long to try.
+        cases: How many cases to try.
+        seconds: For how many seconds to try cases.
         truncation: Whether its rollouts may be cut off by a time limit.
-        strict: Count as wrong what is right on finite numbers alone.
+        strict: Count a function as wrong if it is right only on finite numbers.
         timing: Time it beside ours.
         json: File for the report; - prints it in place of the tables.
     """
@@ -143,12 +143,13 @@ def train(trainer: str, /, *arguments: str) -> int:
 def resume(
     run: Path, /, *, steps: int | None = None, on_nan: Literal["stop", "skip"] | None = None
 ) -> int:
-    """Go on with a run that was interrupted, from its newest whole checkpoint.
+    """Continue a run that was interrupted, from its newest whole checkpoint.
 
     Args:
         run: Folder of the run.
-        steps: Train to so many steps in all, more or fewer than were asked for at first.
-        on_nan: From now on, at an update that is not finite: stop the run, or leave it out.
+        steps: Number of steps of the whole run, instead of the number in its config.
+        on_nan: What to do from now on about an update that is not finite: stop the run, or skip
+            that update.
     """
     from loopless.train import commands
 
@@ -165,15 +166,15 @@ def play(
     agent: int = 0,
     record: Path | None = None,
 ) -> int:
-    """Evaluate a trained policy without exploration, and record it on demand.
+    """Evaluate a trained policy without exploration, and record it if asked.
 
     Args:
         run: Folder of the run.
-        episodes: How many.
-        checkpoint: best, latest, or the name of one.
+        episodes: How many episodes to play.
+        checkpoint: best, latest, or the name of a checkpoint.
         seed: Seed of the environments.
-        agent: Which one, of a run with several seeds.
-        record: Write one episode there, as .gif or .mp4.
+        agent: Number of the agent, in a run with several seeds.
+        record: File to record one episode to, a .gif or an .mp4.
     """
     from loopless.train import commands
 
@@ -209,12 +210,12 @@ def sample(
     Args:
         run: Folder of the run, of lm or avatarl.
         prompt: How the text begins; the beginning of a document if left out.
-        tokens: How many tokens to write, if no document ends before.
+        tokens: How many tokens to write at most; the end of the document also ends the text.
         temperature: Above 1 more surprising, below 1 less; 0 takes the likeliest token.
-        top_k: Choose among so many of the likeliest tokens; among all if left out.
-        repetition_penalty: Above 1: tokens that occurred become less likely.
+        top_k: Choose among this many of the likeliest tokens; among all if left out.
+        repetition_penalty: Above 1, tokens that have occurred become less likely.
         seed: The same seed writes the same text.
-        checkpoint: best, latest, or the name of one.
+        checkpoint: best, latest, or the name of a checkpoint.
     """
     from loopless.train import commands
 
@@ -231,8 +232,8 @@ def export(
     Args:
         run: Folder of the run.
         output: Name of the file; policy.safetensors in the run's folder if none is named.
-        checkpoint: best, latest, or the name of one.
-        agent: Which one, of a run with several seeds.
+        checkpoint: best, latest, or the name of a checkpoint.
+        agent: Number of the agent, in a run with several seeds.
     """
     from loopless.train import commands
 
@@ -263,7 +264,7 @@ def report(
 def demo(*parts: str, folder: Path | None = None) -> int:
     """See everything once, small: under five minutes on two cores, and a page at the end.
 
-    Each part runs as a command of its own; exit code 1 means that one failed, and which is said.
+    Each part runs as a command of its own; exit code 1 means that a part failed, which is named.
 
     Args:
         parts: verify, returns, q_learning, dqn, ppo, allo, avatarl, sample; all if none is named.

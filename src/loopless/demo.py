@@ -1,8 +1,8 @@
-"""`loopless demo`: everything once, small, in under five minutes; then a table and a page of it.
+"""`loopless demo`: run everything once, small, in under five minutes; then show a table and a page.
 
-Each part is a command that a user could give, in a process of its own: one that fails says so and
-does not sink the rest, and Ctrl-C lets the one that runs save itself. The two races need the suites
-of a clone; an installed loopless leaves them out.
+Each part is a command that a user could give, in a process of its own: a part that fails does not
+stop the others, and Ctrl-C lets the part that runs save its state. The two races need the suites of
+a clone; an installed loopless leaves them out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NO_RACES = (
 
 @dataclass(frozen=True)
 class Piece:
-    """One part of the demo: its arguments for a folder, and what came of it in words."""
+    """One part of the demo: its command line and its result in words, for a folder."""
 
     title: str
     arguments: Callable[[Path], Sequence[str]]
@@ -46,14 +46,14 @@ class Piece:
 
 
 def pieces() -> dict[str, Piece]:
-    """The parts by name, in their order."""
+    """Return the parts by name, in the order in which they run."""
     return {
         "verify": Piece(
             "a wrong GAE, verified",
             lambda at: ("verify", WRONG_GAE, "--as", "gae", "--json", str(at / "verify.json")),
             verdict,
             5,
-            good=(1,),  # that it differs is what it is to find
+            good=(1,),  # the function is wrong, so it must differ
         ),
         "returns": _bench("returns", "GAE beside loop and peers", 25),
         "q_learning": _bench("q_learning", "a DQN update beside peers", 24),
@@ -103,7 +103,7 @@ def _run(at: Path, name: str) -> Path:
 
 
 def verdict(at: Path) -> str:
-    """What `verify` said of the wrong function."""
+    """Return what `verify` said about the wrong function."""
     found = json.loads((at / "verify.json").read_text(encoding="utf-8"))
     diagnosis = " ".join(found["diagnosis"]) or "It differs."
     faster = found.get("ratio")
@@ -111,7 +111,7 @@ def verdict(at: Path) -> str:
 
 
 def learned(folder: Path) -> str:
-    """How a run ended, by what it is judged."""
+    """Return the result of a run in words."""
     from loopless.report.gathering import read_run
     from loopless.report.learning import result
 
@@ -124,7 +124,7 @@ def learned(folder: Path) -> str:
 
 
 def written(at: Path) -> str:
-    """The text that was sampled, kept with its run so that the page shows it."""
+    """Copy the sampled text into its run, for the page to show; return how it begins."""
     text = (at / "sample.txt").read_text(encoding="utf-8", errors="replace").strip()
     if not text:
         raise ValueError("it wrote nothing")
@@ -140,7 +140,7 @@ def demo(
     folder: Path | None,
     command: Callable[..., list[str]] = progress.loopless_command,
 ) -> int:
-    """Exit codes: 0; 1 if a part failed; 2 usage; 130 after Ctrl-C."""
+    """Run the demo; return 0, 1 if something failed, 2 for wrong usage, 130 after Ctrl-C."""
     known = pieces()
     if not suite_names():
         print(f"demo: {NO_RACES}", file=sys.stderr)
@@ -183,7 +183,7 @@ def _problem(names: Sequence[str], known: dict[str, Piece], folder: Path | None)
 
 
 def _made(folder: Path | None) -> Path:
-    """The folder that was asked for, or the next free number."""
+    """Create the folder that was asked for, or the next numbered one, and return it."""
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -196,7 +196,7 @@ def _made(folder: Path | None) -> Path:
 
 @contextmanager
 def _frequent_lines() -> Iterator[None]:
-    """Trainers that are no terminal's say a line every second, for the board."""
+    """Let trainers print a line every second inside the block, for the board to show."""
     from loopless.runs.progress.display import LINES_VARIABLE
 
     before = os.environ.get(LINES_VARIABLE)
@@ -211,7 +211,7 @@ def _frequent_lines() -> Iterator[None]:
 
 
 def _page(at: Path) -> Path | None:
-    """The page of what there is; None if there is nothing, or if it failed."""
+    """Write a page about what there is, and return its path; None if that fails."""
     from loopless.report.command import write
     from loopless.report.gathering import gather
     from loopless.report.page import page
@@ -220,7 +220,7 @@ def _page(at: Path) -> Path | None:
         runs = [path.parent for path in sorted((at / "runs").glob("*/run.json"))]
         contents = gather(runs, [at / "bench"], sorted(at.glob("verify.json")))
         write(at / "report.html", page(contents, "loopless demo"))
-    except Exception as problem:  # the parts have been told of; so is this
+    except Exception as problem:  # which must not keep the results of the parts from being shown
         print(f"demo: no page could be made: {problem}", file=sys.stderr)
         return None
     return at / "report.html"

@@ -63,7 +63,7 @@ class Checkpoints:
         kind: Kind = "full",
         best: bool = False,
     ) -> str:
-        """Save under the name of `step`, and return that name; WriteFailed if the disk refuses.
+        """Save under the name of `step`, and return it; raise WriteFailed if the disk refuses.
 
         Equal arrays and numbers give equal files. What was saved before stays loadable until the
         new checkpoint is safe. `best` marks this one as the best so far.
@@ -276,7 +276,7 @@ class BackgroundSaver:
         self.close()
 
     def _copy(self, name: str, array: np.ndarray) -> np.ndarray:
-        # Into the memory of the previous copy: to fill fresh memory costs more than the copying.
+        # The memory of the previous copy is reused: fresh memory costs more than the copying.
         previous = self._copies.get(name)
         if previous is None or (previous.shape, previous.dtype) != (array.shape, array.dtype):
             return np.array(array, order="C")
@@ -284,7 +284,7 @@ class BackgroundSaver:
         return previous
 
     def _save(self, step: int, arrays: dict, numbers: dict, options: dict) -> str:
-        # The log up to this step first: a run resumed from here must not lack its rows.
+        # The log goes first: a run that is resumed from this checkpoint must not lack its rows.
         if self._log:
             self._log.sync_file()
         return self._checkpoints.save(step, arrays, numbers, **options)

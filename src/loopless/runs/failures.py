@@ -1,4 +1,4 @@
-"""How a run ends when it does not end well, and the exit code of each way.
+"""The ways in which a run can fail, and the exit code of each.
 
 The command line prints the message of a `Failure` and exits with its code. Any other exception is
 a bug and keeps its traceback.
@@ -23,7 +23,7 @@ EXIT_CODES = {
 
 
 class Failure(Exception):
-    """An end that is reported in words, with an exit code and without a traceback."""
+    """A failure that is reported by its message and an exit code, without a traceback."""
 
     exit_code = USAGE
 

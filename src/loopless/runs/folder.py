@@ -4,8 +4,8 @@
     with RunFolder.open(path, lock=True) as run: ...                        # resume
     run = RunFolder.open(path)                                              # play, plot, export
 
-`run.json` makes a folder a run and says with what it was made. What else lies in it is written by
-`metrics`, `checkpoint` and `pictures`; `session` brings them together.
+A folder with a `run.json` is a run; this file says what it was made with. The other files are
+written by `metrics`, `checkpoint` and `pictures`; `session` brings them together.
 """
 
 import errno
@@ -186,7 +186,7 @@ def _make_root(root: Path) -> None:
 
 
 def _sweep(root: Path) -> None:
-    """Remove what a process left that died while it created a run. A living one holds its lock."""
+    """Remove what dead processes left of unfinished runs; a living one still holds its lock."""
     for lock in root.glob(f".*{atomic.STAGED}/lock"):
         with suppress(OSError, RunInUse, WriteFailed):
             taken = Lock(lock)
@@ -214,7 +214,7 @@ def _config_file(trainer: str, config: Any) -> bytes:
 
 
 def _publish(staged: Path, root: Path, name: str | None, stem: str) -> Path:
-    """Rename to `name`, or without one to the first number that is free; return the new path."""
+    """Rename to `name`, or without one to `stem` and the next free number; return the new path."""
     number = _next_number(root, stem)
     while True:
         path = root / (name or f"{stem}-{number}")
@@ -282,7 +282,7 @@ def _nearest(path: Path) -> str:
 
 
 def _describe_origin() -> dict[str, Any]:
-    """Return with what a run is made: versions, commit, command line. Nothing is imported."""
+    """Return what a run is made with: versions, commit, command line. Imports no package."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": ["loopless", *sys.argv[1:]],

@@ -14,10 +14,10 @@ Style = Literal["line", "low", "high", "spread", "stack"]
 class Metric:
     """A row of the table.
 
-    `picture` is the name of its file under `plots/`, or None if it is not drawn. `style` is a line;
-    the low or high edge of the band around that picture's line; the half-width of a band around
-    the line before it in the table; or a layer of a stack whose sum is 1. `each` says whether there
-    is one number for each seed, or one for each component of each seed.
+    `picture` is the name of its file under `plots/`, or None if it is not drawn. `style` says how
+    it is drawn: as a line; as the low or high edge of the band around that picture's line; as the
+    half-width of that band (spread); or as a layer of a stack whose sum is 1. `each` says whether
+    there is one number for each seed, or one for each component of each seed.
     """
 
     unit: str

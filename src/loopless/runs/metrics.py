@@ -140,7 +140,7 @@ def columns(rows: Iterable[dict[str, Any]], kind: str = "train") -> dict[str, np
 
 
 class Log:
-    """A log that grows, read as it grows: each line once, kept as columns.
+    """Reads a log while it grows: each line once, kept as columns.
 
     A picture every few seconds must not read a long run from its beginning each time, nor hold it
     as dictionaries. The columns show the log as it was at the last `refresh`.
@@ -195,7 +195,7 @@ def _join(old: Columns, new: Columns) -> Columns:
 
 def _stack(name: str, *parts: Columns) -> np.ndarray:
     arrays = [part[name] for part in parts if name in part]
-    # One number per seed, if there ever was; values that do not fit are of other seeds.
+    # If any part has one number per seed, so has the column; parts of other shapes become NaN.
     shape = max((array.shape[1:] for array in arrays), key=len)
     padded = [
         part[name]

@@ -1,7 +1,7 @@
 """The loop around a trainer: rows of metrics, evaluations, checkpoints, pictures, signals.
 
 A trainer knows how to advance by a chunk; everything else that a run does happens here, the same
-for all of them. `tests/runs/test_session.py` shows it with a trainer of a few lines.
+for all trainers. `tests/runs/test_session.py` shows it with a trainer of a few lines.
 """
 
 import tomllib
@@ -24,7 +24,7 @@ from loopless.runs.progress.clock import Clock
 from loopless.runs.progress.display import Progress
 from loopless.runs.signals import StopSignals
 
-SHOWN = ("return_mean", "eval_return", "loss")  # while an agent trains
+SHOWN = ("return_mean", "eval_return", "loss")  # unless the trainer names others
 TRACED = 6  # which chunk of a session --profile traces
 
 # Settings that may change when a run is resumed: they do not affect what is learned.
@@ -111,7 +111,7 @@ class _Session:
     def begin(self, checkpoint: Checkpoint | None) -> None:
         trainer = self.trainer
         if checkpoint is None:
-            self.log.trim_after(-1)  # of a process that died before its first checkpoint
+            self.log.trim_after(-1)  # rows of a process that died before its first checkpoint
             snapshots.trim_after(self.run.path, -1)
             self.log.event(0, "start")
         else:
@@ -186,7 +186,7 @@ class _Session:
             self.log.event(self.trainer.step, "error", str(error))
             self.save()
             self.saver.wait()
-        except Exception:  # a program that failed halfway has used up its state
+        except Exception:  # a compiled call that failed halfway has consumed its donated state
             return ""
         return self.saved()
 
@@ -195,7 +195,7 @@ class _Session:
         return f"Saved at step {self.trainer.step:,}. {again}"
 
     def trace(self) -> Any:
-        """With --profile, trace one chunk after those that compile; more would be large."""
+        """Return a context that traces one chunk, with --profile: one after those that compile."""
         if not self.config.profile or self.chunks != TRACED:
             return nullcontext()
         import jax

@@ -25,7 +25,7 @@ _active: "StopSignals | None" = None
 
 
 class StopSignals:
-    """Whether somebody asked to stop. Works in the main thread; elsewhere nobody ever asks."""
+    """Tells whether a signal asked the run to stop; outside the main thread it always says no."""
 
     def __init__(self, say: Callable[[str], None] | None = None):
         self.signal: signal.Signals | None = None
@@ -46,7 +46,7 @@ class StopSignals:
         os.set_blocking(self._write_end, False)
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         for number in SIGNALS:
-            # Whoever started us with a signal ignored (nohup) wants it ignored.
+            # A signal that was ignored when we were started (by nohup) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, _nothing)
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)

@@ -1,4 +1,4 @@
-"""TensorBoard's event files, written from the log by the process that draws.
+"""TensorBoard's event files, written from the log by the process that draws the plots.
 
 The training process neither writes them nor imports TensorBoard. Since the log is the truth, a
 resumed run writes its files anew instead of mending what an interrupted one left. Several seeds
@@ -24,7 +24,7 @@ NAME = "events.out.tfevents"
 
 
 def problems() -> list[str]:
-    """Return why event files cannot be written, for a config to check before the run begins."""
+    """Return why event files cannot be written, so that a config can be refused in advance."""
     if find_spec("tensorboard") is None:
         problem = (
             "tensorboard is set, but the package tensorboard is not installed. Install it with "
@@ -90,7 +90,7 @@ class _EventFile:
         summaries: Any = import_module("tensorboard.compat.proto.summary_pb2")
         self._event, self._summary = events.Event, summaries.Summary
         folder.mkdir(parents=True, exist_ok=True)
-        # Whoever follows the folder moves on to the name that sorts last.
+        # TensorBoard moves on to the file whose name sorts last.
         name = f"{NAME}.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         self._file = (folder / name).open("wb")
         self._records = RecordWriter(self._file)

@@ -1,6 +1,6 @@
 """Convert JAX pytrees to named NumPy arrays and back, exactly, random keys included.
 
-    arrays = flatten({"weights": params, "optimiser": opt_state, "key": key})
+    arrays = flatten({"weights": params, "optimizer": opt_state, "key": key})
     state = unflatten(state, checkpoint.arrays)   # `state` gives the structure, types and places
 
 JAX is imported when these are called.
@@ -21,7 +21,7 @@ def flatten(tree: Any) -> dict[str, np.ndarray]:
     """Return the leaves by the names of their paths, such as `weights/layers/0/bias`.
 
     On the CPU the arrays may share the memory of the leaves: save or copy them before a donated
-    call reuses it. ValueError names every leaf that could not come back as it was.
+    call reuses it. Raises ValueError, which names every leaf that could not be restored exactly.
     """
     arrays, problems = {}, []
     for name, leaf in _named(tree).items():

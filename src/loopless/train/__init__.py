@@ -1,1 +1,1 @@
-"""Trainers, a package each: settings, algorithm, how steps reach it. `engine/` is shared."""
+"""The trainers, one package each: start with its `algorithm.py`. They share `engine/`."""

@@ -1,7 +1,7 @@
 """`loopless train`, `resume`, `play`, `sample`, `plot`, `export`: from command line to run.
 
-`runs.session` is the loop of a run, the trainers are what is learned in it. Settings of JAX are
-made here, by `prepare`, before JAX is imported; so whatever needs JAX is imported in functions.
+`runs.session` has the loop of a run, the trainers have what is learned in it. `prepare` sets JAX up
+before JAX is imported, so everything that needs JAX is imported inside functions.
 """
 
 import os
@@ -17,7 +17,7 @@ from loopless.runs.failures import BadConfig, Failure
 from loopless.runs.folder import RunFolder
 from loopless.train import registry
 
-SMALL_LOOP = 2**17  # bytes that a loop reads and writes, up to which XLA makes one function of it
+SMALL_LOOP = 2**17  # bytes: XLA makes one function of a loop that touches no more
 
 Arguments = ParamSpec("Arguments")
 
@@ -87,12 +87,12 @@ def train_new(name: str, config: Any) -> Path:
 
 @command
 def resume(path: Path, steps: int | None = None, on_nan: str | None = None) -> None:
-    """`loopless resume RUN`: go on from the newest whole checkpoint."""
+    """`loopless resume RUN`: continue from the newest whole checkpoint."""
     resume_run(path, steps=steps, on_nan=on_nan)
 
 
 def resume_run(path: Path, **changes: Any) -> None:
-    """Go on with a run; `changes` of its config that are None are no changes."""
+    """Continue a run, with those `changes` of its config that are not None."""
     from dataclasses import replace
 
     with RunFolder.open(path, lock=True) as run:
@@ -136,11 +136,11 @@ def _run_session(trainer: Any, run: RunFolder, config: Any, newest: Any = None) 
 def prepare(config: Any) -> None:
     """Set up JAX on the CPU for a run of `config`, before JAX starts.
 
-    A call that is waited for anyway runs faster in the thread that makes it. Only a learner that
-    overlaps with acting has to run beside its caller; one core is left to the caller, because idle
-    threads that look for work would slow the environments down. A loop over little memory, such as
-    the steps of an event, becomes one function instead of many calls per iteration. Several agents
-    have one core each, or share the cores evenly.
+    Calls are synchronous, because a call that is waited for anyway runs faster in the thread that
+    makes it. Only with `overlap` does the learner run beside its caller; then one core is left to
+    the caller, because idle threads that look for work would slow the environments down. A loop
+    over little memory, such as the steps of an event, becomes one function instead of many calls
+    per iteration. Several agents have one core each, or share the cores evenly.
     """
     overlap = getattr(config, "overlap", False)
     _set_xla_flag("--xla_cpu_enable_concurrency_optimized_scheduler=false")
@@ -197,7 +197,7 @@ def play(
 
 @command
 def sample(path: Path, prompt: str, checkpoint: str, options: Mapping[str, Any]) -> None:
-    """`loopless sample RUN`: print text of a trained language model, token by token."""
+    """`loopless sample RUN`: print what a trained language model writes, as it writes it."""
     run = RunFolder.open(path)
     if run.trainer not in ("lm", "avatarl"):
         raise BadConfig([f"{path} is a run of {run.trainer}; only lm and avatarl write text."])
@@ -243,7 +243,7 @@ def _load_weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, A
 
 
 def agents_of(arrays: Mapping[str, Any], seeds: int) -> list[dict[str, Any]]:
-    """Return the arrays of a checkpoint that act, by name, for each agent."""
+    """Return for each agent the arrays of a checkpoint that its policy acts with, by name."""
     prefix = "weights/"
     acting = {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
     if seeds == 1:

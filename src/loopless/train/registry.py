@@ -36,7 +36,7 @@ def trainer(name: str) -> Any:
     export(config, weights)      arrays and a card for `loopless export`
     player(config, weights)      a player for `loopless play`, if there is anything to play
     reopen(config, folder)       an old run, if it keeps more than checkpoints in its folder
-    before(config, train, resume)    the config after another run that is needed first, if any
+    before(config, train, resume)    the config to use, after any run that must be trained first
     """
     return import_module(TRAINERS[name][2])
 

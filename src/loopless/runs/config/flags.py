@@ -25,7 +25,7 @@ from loopless.runs.config import schema
 _FLAG = re.compile(r"--?(?!\d|\.\d|inf$)[^\s=]")
 _HELP = ("-h", "--help")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
-_TEXT_COLUMN = 24  # of the help
+_TEXT_COLUMN = 24  # where explanations begin in the help
 
 
 class Flag(NamedTuple):
@@ -75,8 +75,8 @@ def of_function(function: Callable[..., Any]) -> list[Flag]:
 def run(function: Callable[..., int], words: Sequence[str], prog: str) -> int:
     """Call a command with the arguments that `words` describe, and return its exit code.
 
-    What follows the first word of a command with the parameter `*arguments` is handed on unread.
-    Mistakes are printed, with exit code 2.
+    A function with the parameter `*arguments` gets all words unread. Mistakes are printed, and the
+    exit code is 2.
     """
     flags = of_function(function)
     if words and any(flag.name == "arguments" for flag in flags) and words[0] not in _HELP:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 def keys_of(cls: type) -> dict[str, Any]:
     """Return the type of every key by its dotted name, such as `replay.capacity`.
 
-    Nested dataclasses are tables: their keys are listed, they themselves are not. A field of an
+    A nested dataclass is a table: its keys are listed, but not the table itself. A field of an
     unknown type raises TypeError.
     """
     return dict(_keys(cls, cls(), ""))
@@ -53,7 +53,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 def build(cls: type, values: Mapping[str, Any]) -> Any:
     """Return a config of class `cls` with the nested `values`, and defaults for all others.
 
-    Defaults that depend on other settings are the business of the class's `__post_init__`.
+    Defaults that depend on other settings are filled in by the class's `__post_init__`.
     """
     default = cls()
     return cls(**{name: _with(getattr(default, name), value) for name, value in values.items()})
@@ -115,7 +115,7 @@ def placeholder(hint: Any) -> str:
 
 
 def from_toml(hint: Any, value: Any) -> Any:
-    """Convert a value that TOML gave to the type of its key; ValueError if it does not fit."""
+    """Convert a value from TOML to the type of its key; raise ValueError if it does not fit."""
     hint = _present(hint)
     if get_origin(hint) is Literal:
         return _only([o for o in get_args(hint) if o == value and type(o) is type(value)])
@@ -127,7 +127,7 @@ def from_toml(hint: Any, value: Any) -> Any:
 
 
 def from_words(hint: Any, words: list[str]) -> Any:
-    """Convert words of the command line to the type of their key; ValueError if they do not fit."""
+    """Convert command-line words to the type of their key; raise ValueError if they do not fit."""
     if is_optional(hint) and words == ["None"]:
         return None
     hint = _present(hint)

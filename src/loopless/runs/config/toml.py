@@ -1,6 +1,6 @@
 """The config of a run: a TOML file first, then the flags of the command line, checked together.
 
-    config = resolve(DQN, sys.argv[3:], prog="loopless train dqn")      # BadConfig, exit code 2
+    config = resolve(DQN, sys.argv[3:], prog="loopless train dqn")      # may raise BadConfig
     text = to_toml(config);  from_toml(DQN, text) == config
 
 A config class may have a method `problems()`, which says in words which of its values make no
@@ -59,7 +59,7 @@ def to_toml(config: Any, header: str = "") -> str:
 
 
 def complete(cls: type, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `settings` that an older version wrote with the defaults of keys that they lack."""
+    """Return the `settings` of an older version, completed by defaults for keys that they lack."""
     import tomli_w
 
     values, problems = _parse(schema.keys_of(cls), tomli_w.dumps(settings), "settings")

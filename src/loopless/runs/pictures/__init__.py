@@ -1,1 +1,1 @@
-"""Pictures of runs, drawn by a process of their own."""
+"""Pictures of runs, drawn by a separate process while training goes on."""

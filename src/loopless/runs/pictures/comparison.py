@@ -1,7 +1,7 @@
-"""Runs beside each other: `loopless plot RUN [RUN…]`.
+"""Draw runs beside each other: `loopless plot RUN [RUN…]`.
 
 Runs that differ only by seed are one group, as are the seeds of one run: a line for the
-interquartile mean, a band for what other seeds would have given. A group is named by the settings
+interquartile mean, with a bootstrap band for how seeds vary. A group is named by the settings
 in which it differs from the others. Language models are compared at equal numbers of tokens.
 """
 

@@ -30,9 +30,9 @@ from loopless.runs.pictures import plots
 from loopless.runs.tensorboard import EventFiles
 
 REST = 4.0  # seconds without drawing for each second with it
-REST_ON_ONE_CORE = 19.0  # where each second is one that training waits
+REST_ON_ONE_CORE = 19.0  # the same where training waits while we draw
 NICE = 10  # training comes first
-PATIENCE_S = 1.0  # between looks whether the trainer still lives
+PATIENCE_S = 1.0  # between checks that the trainer is alive
 
 
 class Inbox:
@@ -91,7 +91,7 @@ class Drawing:
                 self._events.write(rows)
 
     def _guarded(self, what: str, action: Callable[[], Any]) -> None:
-        """Report a picture that fails once, and go on with the others."""
+        """Run `action`; print a failure, but only the first one of `what`, and go on."""
         try:
             action()
         except Exception:

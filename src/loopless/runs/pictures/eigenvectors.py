@@ -1,4 +1,4 @@
-"""Pictures of learned eigenvectors: beside the true ones on the grid, and how they came about.
+"""Pictures of learned eigenvectors: beside the true ones on the grid, and how they formed.
 
 Curves come from the log, all else from the run's snapshots, which may hold
 
@@ -6,7 +6,7 @@ Curves come from the log, all else from the run's snapshots, which may hold
     walls [height, width], cells [states, 2], visits [states]   of a grid
     truth [states, k ≥ d], spaces [k], weights [states], similarities [seeds, d],
     kernel_eigenvalues [≥ d]                                    where the truth is known
-    eigenvalues [seeds, d], duals [seeds, d]                    by the multipliers; β_jj alone
+    eigenvalues [seeds, d], duals [seeds, d]                    from all multipliers; only β_jj
 
 What is missing is not drawn. The first seed is shown on the grid, all of them in curves. The film
 of the same vectors is in `film`.
@@ -43,7 +43,7 @@ WALL = "#B8B8B8"
 SIGNED = "RdBu_r"
 SHADES = "viridis"
 DASHED = (0, (4, 2))
-LEAST = 1e-7  # of a distance in float32
+LEAST = 1e-7  # the smallest distance that float32 can tell from 0
 _NOTHING = 1e-7  # a length that counts as 0 in float32
 
 

@@ -1,7 +1,7 @@
 """Moving pictures: an episode as GIF or MP4, and the eigenvectors of a grid as they form.
 
 GIFs need Pillow, which matplotlib brings; MP4s need ffmpeg, as a command or from imageio-ffmpeg.
-The film of the eigenvectors is painted by gathers from a palette, not by matplotlib: sixty frames
+The film of the eigenvectors is painted with NumPy and a palette, not by matplotlib: sixty frames
 take as long as one figure.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KINDS = (".gif", ".mp4")
 WIDTH = 760  # pixels, about
-GAP, HEAD, LINE = 10, 34, 17  # between panels, of the title, of a caption
+GAP, HEAD, LINE = 10, 34, 17  # pixels between panels, of the title, of a caption
 FRAME_MS, LAST_MS = 90, 2500
 SHADES = 253  # of the palette; the rest is for walls, paper and ink
 WALL_AT, PAPER_AT, INK_AT = SHADES, SHADES + 1, SHADES + 2
@@ -121,7 +121,7 @@ def _frame(snapshot: Snapshot, last: np.ndarray, scale: np.ndarray) -> Image:
     from loopless.runs.pictures.eigenvectors import ACROSS, align, on_grid
 
     learned, _ = align(snapshot)
-    # A vector that is still far from its place has no sign of its own: take the last one's.
+    # The sign of a vector that has hardly formed means nothing: use that of the last frame.
     learned = learned * np.where((learned * last).sum(0) < 0, -1, 1)
     count = learned.shape[1]
     blocks = math.ceil(count / ACROSS)

@@ -30,7 +30,7 @@ BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY, GREY = "#CC79A7", "#E69F00", "#56B4E9", "#999999"
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)
 INK, FAINT = "#222222", "#777777"
-FEW = 30  # points that are drawn as points, too
+FEW = 30  # curves with at most so many points show them as dots, too
 LETTERS_AN_INCH = 13  # of a legend
 EVENTS = {"resume": "#555555", "restart": GREEN, "nan": "#CC0000"}
 
@@ -54,7 +54,7 @@ STYLE: dict[Any, Any] = {
     "xtick.color": FAINT,
     "ytick.color": FAINT,
     "xtick.major.size": 0,
-    "xtick.major.pad": 7,  # the corner's labels keep apart
+    "xtick.major.pad": 7,  # keeps the labels at the corner apart
     "ytick.major.size": 0,
     "ytick.minor.size": 0,
     "legend.frameon": False,

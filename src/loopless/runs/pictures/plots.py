@@ -165,7 +165,7 @@ def lines(run: Run, name: str) -> Figure | None:
     if not curves:
         return None
     figure, axes = look.new_axes(title_of(name), run.name)
-    colours = look.COLOURS[1:] if name == "evaluation" else look.COLOURS  # as beside training
+    colours = look.COLOURS[1:] if name == "evaluation" else look.COLOURS  # as in `returns`
     for (metric, curve), colour in zip(curves.items(), colours, strict=False):
         look.draw(axes, curve, colour, _label(LABELS.get(metric, _words(metric)), curve))
     axes.set_ylabel(", ".join(dict.fromkeys(METRICS[metric].unit for metric in curves)))

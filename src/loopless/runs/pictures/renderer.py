@@ -1,4 +1,4 @@
-"""The trainer's end of the process that draws pictures: it asks, and never waits.
+"""The trainer's end of the pipe to the process that draws pictures: it asks, and never waits.
 
 Requests go into a pipe without blocking: a full pipe means that the process is busy and will draw
 anyway. If it dies, that is reported once and training goes on. The process ends when the pipe
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 LAST_DRAWING_S = 15.0
-A_MOMENT_S = 0.5  # for a process that is dying to be dead
+A_MOMENT_S = 0.5  # to wait for a dying process
 LONGEST_REQUEST = 4096  # bytes that a pipe takes whole or not at all
 LOG = "renderer.log"
 

@@ -37,7 +37,7 @@ def save(run: Path, arrays: Mapping[str, Any]) -> Path:
 
 
 def _thin(files: list[Path]) -> None:
-    """While there are too many, delete the one that leaves the smallest gap; never the ends."""
+    """Delete files until `MOST` remain: those that leave the smallest gaps, never the ends."""
     while len(files) > MOST:
         steps = np.array([int(path.stem) for path in files])
         least = int(np.argmin(steps[2:] - steps[:-2])) + 1
@@ -53,7 +53,7 @@ def trim_after(run: Path, step: int) -> None:
 
 
 def paths(run: Path) -> list[Path]:
-    """Return the files of a run, oldest first."""
+    """Return the snapshot files of a run, oldest first."""
     return sorted(path for path in (Path(run) / FOLDER).glob("*.npz") if path.stem.isdigit())
 
 

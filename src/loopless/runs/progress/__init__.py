@@ -1,1 +1,1 @@
-"""How a run is getting on, shown on a terminal or as plain lines."""
+"""The progress of a run, shown on a terminal or as plain lines."""

@@ -1,4 +1,4 @@
-"""How a run is getting on: a live display on a terminal, a line every few seconds elsewhere.
+"""The progress of a run: a live display on a terminal, a line every few seconds elsewhere.
 
 A thread draws, at most four times a second; the trainer only leaves numbers for it. Whatever
 happens to the terminal (closed, a broken pipe, stopped with Ctrl-S) ends or delays the display

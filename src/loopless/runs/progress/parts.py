@@ -1,8 +1,8 @@
 """Run commands one after the other, each in a process of its own, and show how far they are.
 
-One that fails does not sink the rest. What a child prints goes to a log, and its last line is
-shown: on a live board in a terminal, as a line at each turn elsewhere. Ctrl-C and SIGTERM go to
-the child that runs, which saves what it has; the rest is left out.
+A command that fails does not stop the others. What a child prints goes to a log, and its last line
+is shown: on a terminal on a live board, elsewhere as a line when a command begins or ends. Ctrl-C
+and SIGTERM go to the child that runs, which saves what it has; the commands after it are left out.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ MARKS = {
 class Part:
     """One command: its name, and how it has gone so far.
 
-    `good` are the exit codes of success. `message` is the last line of a child that runs, and
-    afterwards what came of it. What the child prints goes to `output`, or else to its log.
+    `about_s` is how long it should take, `good` are the exit codes of success. `message` is the
+    last line of a child that runs, and afterwards its result in words. What the child prints goes
+    to `output`, or else to its log.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Part:
 
     @property
     def share(self) -> float:
-        """How much of it is done, by the time that it is expected to take."""
+        """How much of it is done, judged by the time that it should take."""
         if self.state in ("waiting", "running"):
             return min(self.seconds / self.about_s, 0.95)
         return 1.0
@@ -77,7 +78,8 @@ def loopless_command(*arguments: str) -> list[str]:
 def run_all(parts: Sequence[Part], logs: Path, conclude: Conclude, show: Show) -> bool:
     """Run every part, and return whether none was interrupted.
 
-    `conclude` says in words what came of a part that ended well; if it fails, so has the part.
+    `conclude` returns the result of a part that ended well, in words; if it raises, the part has
+    failed.
     """
     logs.mkdir(parents=True, exist_ok=True)
     with _collected_signals() as received:
@@ -117,7 +119,7 @@ def _run(part: Part, log_path: Path, received: list[int], show: Callable[[], Non
         passed = 0
         while child.poll() is None:
             if len(received) > passed:
-                # The first asks, the second insists, the third ends it.
+                # Two signals are passed on: one asks, one insists. The third kills.
                 with suppress(ProcessLookupError):
                     os.killpg(child.pid, received[passed] if passed < 2 else signal.SIGKILL)
                 passed += 1
@@ -153,7 +155,7 @@ def _conclude(part: Part, interrupted: bool, conclude: Conclude) -> None:
 
 @contextmanager
 def _collected_signals() -> Iterator[list[int]]:
-    """Collect the signals that come meanwhile; only in the main thread, like all handling."""
+    """Collect the signals that arrive; Python allows this only in the main thread."""
     received: list[int] = []
     main = threading.current_thread() is threading.main_thread()
     before = {
@@ -212,7 +214,7 @@ class _Board:
 
 
 def _table(parts: Sequence[Part], spinner: Spinner, width: int, wrap: bool) -> Table:
-    """Return mark, name, time and message; only messages give way where there is little room."""
+    """Return a table of mark, name, time and message; only messages are shortened to fit."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     longest = max(len(part.name) for part in parts)
     table.add_column(min_width=1)
@@ -235,7 +237,7 @@ def _table(parts: Sequence[Part], spinner: Spinner, width: int, wrap: bool) -> T
 
 
 class _Lines:
-    """A line when a part begins and when it ends, and now and then its last message."""
+    """Prints a line when a part begins and when it ends, and now and then its last message."""
 
     def __init__(self, console: Console):
         self._console, self._states, self._beat = console, dict[str, str](), monotonic()

@@ -1,4 +1,4 @@
-"""Format numbers for people: 210k steps, 1.2 M, 3:05, 41.5 µs, 812 MB.
+"""Format numbers for people: 210k, 1.25M, 3:05, 41.5 µs, 812 MB.
 
 The progress display, the profile, the plots and the page share these functions, so that a number
 looks the same everywhere.

@@ -1,1 +1,1 @@
-"""Laplacian representations by ALLO."""
+"""Laplacian representations by ALLO. Read `algorithm.py` first; `config.py` has the settings."""

@@ -1,9 +1,9 @@
 """ALLO and GGDO: the encoder, its loss, one update, and a chunk of updates as one program.
 
-An update draws pairs and further states from recorded trajectories (`data.py`), encodes them, and
-moves the encoder down and the multipliers up. If there are few distinct states, each is encoded
-once and the batches gather its features: the same numbers for fewer operations. Random numbers are
-a function of (seed, step), so neither chunks nor a resume change them. `run.py` calls this.
+An update draws pairs and further states from recorded trajectories (`data.py`), encodes them,
+descends in the weights and ascends in the multipliers. If there are few distinct states, each is
+encoded once and batches gather its features: the same numbers for fewer operations. Random numbers
+are a function of (seed, step), so neither chunks nor a resume change them. `run.py` calls this.
 """
 
 from collections.abc import Callable
@@ -112,9 +112,9 @@ class Algorithm:
     def update(
         self, learner: Learner, table, batch: Batch, step, law=None
     ) -> tuple[Learner, Report]:
-        """Make one gradient step; one that is not finite leaves everything as it was.
+        """Make one gradient step; one that is not finite changes nothing but the counters.
 
-        law [states]: how often each is a start. With it, the errors are those over all states.
+        law [states]: how often each is a start; makes errors exact if all states are encoded.
         """
         config = self.config
         gradient, (loss, parts, energies, all_features) = jax.grad(self.loss, has_aux=True)(
@@ -146,7 +146,7 @@ class Algorithm:
         return learner, Report(parts.graph, norm)
 
     def learning_rate(self, step: jax.Array) -> jax.Array:
-        """Return Adam's step size, a line over the run."""
+        """Return Adam's step size, which changes linearly over the run."""
         share = schedules.progress(step.astype(self.dtype), self.config.steps)
         return schedules.line(self.config.learning_rate, self.config.learning_rate_end, share)
 
@@ -171,8 +171,8 @@ class Algorithm:
     ) -> tuple[Learner, Report]:
         """Make the updates from step `first` on, `steps` of them; return their mean metrics.
 
-        `steps` is an argument, so that chunks of all sizes are the same program. Inside the loop
-        the weights are a network: large ones in one vector would be cut and joined at every step.
+        `steps` is an argument, so that chunks of all sizes are one compiled program. Inside the
+        loop the weights are an Encoder: one vector would be cut and joined at every step.
         """
 
         def one_step(i, state):
@@ -228,8 +228,8 @@ def _map_weights(change: Callable[[Any], Any], learner: Learner) -> Learner:
 def build(config: ALLO, sampler: Sampler, table: Any, dtype: str = "float32") -> Algorithm:
     """Return the functions of `config` for observations like those in `table`."""
     network = network_of(config, table.shape[1:], table.dtype, dtype)
-    # The cost in encodings of a batch, a backward pass being two: with constraints on the pairs'
-    # own states, three batches go forward and two back; otherwise four go both ways.
+    # In forward passes of one batch, where a backward pass counts as two. With constraints on the
+    # pairs' own states, three batches go forward and two back; otherwise four go both ways.
     cost = 12 if config.constrains_apart else 7
     is_cheaper = 3 * table.shape[0] <= cost * config.batch_size
     encodes_all = is_cheaper if config.encode == "auto" else config.encode == "states"
@@ -238,7 +238,7 @@ def build(config: ALLO, sampler: Sampler, table: Any, dtype: str = "float32") ->
 
 
 def network_of(config: ALLO, shape, kind: Any, dtype: str = "float32") -> Callable:
-    """Return the function from a key to a first encoder of observations of this shape and type."""
+    """Return a function from a key to a new encoder of observations of this shape and type."""
     is_image = len(shape) == 3 and jnp.dtype(kind) == jnp.uint8
     conv = uses_convolutions(config.net, shape, is_image)
 

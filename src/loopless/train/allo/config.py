@@ -121,7 +121,7 @@ class ALLO(RunOptions):
     permute_at: int | None = None
     """Shuffle the outputs once, before this step, to test whether their order is found again."""
 
-    eval_every: ClassVar[int] = 0  # there are no evaluations apart: every row of metrics is one
+    eval_every: ClassVar[int] = 0  # no separate evaluations: every row of metrics is one
 
     def __post_init__(self) -> None:
         if math.isnan(self.learning_rate_end):

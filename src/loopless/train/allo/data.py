@@ -31,7 +31,7 @@ from loopless.train.allo.config import ALLO
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Everything known before training. `buffers` has one for each seed, or one for all seeds."""
+    """Everything known before training. There is one buffer for each seed, or one for all."""
 
     table: np.ndarray  # [states, ...]: the distinct observations
     buffers: tuple[EpisodicReplayBuffer, ...]
@@ -52,7 +52,7 @@ class Source:
 
 
 def read_source(config: ALLO) -> Source:
-    """Walk in the grid or read the file that `config` names; BadConfig with all its problems."""
+    """Walk in the grid or read the file that `config` names; raise BadConfig if it has problems."""
     source = _walk_in_grid(config) if config.data is None else _read_file(config, config.data)
     states, starts = len(source.table), min(buffer.starts for buffer in source.buffers)
     problems = []
@@ -131,7 +131,7 @@ def _read_file(config: ALLO, path: Path) -> Source:
 
 
 def _state_factors(config: ALLO, visits: np.ndarray, states: int) -> np.ndarray | None:
-    """Return by what the probability of drawing each state is multiplied; None: by nothing."""
+    """Return a factor for the probability of drawing each state; None changes nothing."""
     if config.weights == "visits":
         return None
     if config.weights == "uniform":
@@ -147,16 +147,16 @@ class Data(NamedTuple):
 
     steps: EpisodicState  # whose "obs" are rows of the table of states
     aliases: Any  # ([starts], [starts]): the chance to keep a start, and which to take instead
-    law: jax.Array  # [states]: how often each is drawn
+    law: jax.Array  # [states]: how often each is drawn as a start
 
 
 class Batch(NamedTuple):
-    """The states that an update learns from, as rows of the table of all; [batch_size] each."""
+    """The states that an update learns from, as rows of the table of states; [batch_size] each."""
 
     states: jax.Array
     later: jax.Array  # some steps after `states`
     others: jax.Array  # drawn independently of both
-    constrained: jax.Array | None = None  # drawn independently of all; None: `states` stand in
+    constrained: jax.Array | None = None  # drawn independently of all; if None, `states` are used
 
 
 @dataclass(frozen=True)
@@ -175,13 +175,13 @@ class Sampler:
         return Batch(states, later, others, self.starts(data, words[:, 5:]) if apart else None)
 
     def pairs(self, data: Data, words: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return states, and states a truncated geometric gap later; random words [2, 3, n]."""
+        """Return states, and states a truncated geometric gap later, by random words [2, 3, n]."""
         starts, room = self.locate(data, words)
         gap = draw_gaps(words[:, 2], room, self.config.discount, self.config.max_gap)
         return self._states(data, starts), self._states(data, starts + gap)
 
     def starts(self, data: Data, words: jax.Array) -> jax.Array:
-        """Return states that have a later one; random words [2, 2, n]."""
+        """Return states that have a later one, by random words [2, 2, n]."""
         return self._states(data, self.locate(data, words)[0])
 
     def locate(self, data: Data, words: jax.Array) -> tuple[jax.Array, jax.Array]:

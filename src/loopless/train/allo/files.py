@@ -1,10 +1,10 @@
-"""Trajectories and weights of a user, read from NumPy files; all their problems told at once.
+"""Read a user's trajectories and weights from NumPy files, and report all problems at once.
 
     np.savez("mine.npz", obs=obs, terminals=marks)                      # flat: [steps, ...]
     np.savez("mine.npz", obs=obs, terminals=marks, lengths=lengths)     # flat, in several rows
     np.savez("mine.npz", obs=obs, terminals=marks, lengths=lengths)     # padded: [rows, steps, ...]
 
-`data.py` uses them.
+`data.py` calls these functions.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ COMPARED_BYTES = 256  # observations up to this size are searched for equal ones
 
 
 class Trajectories(NamedTuple):
-    """Distinct observations [states, ...], the steps as rows of them, weights of the steps."""
+    """The distinct observations [states, ...]; the steps, as rows of these; the steps' weights."""
 
     table: np.ndarray
     buffer: EpisodicReplayBuffer
@@ -42,7 +42,7 @@ def read_trajectories(
     convention: Literal["double", "single", "none"],
     law: Literal["transition", "episode"],
 ) -> Trajectories:
-    """Read the trajectories of an .npz file; BadConfig if they cannot be learned from."""
+    """Read the trajectories of an .npz file; raise BadConfig if they cannot be learned from."""
     arrays = _load(path)
     if problems := _shape_problems(arrays, convention):
         raise BadConfig([f"{path}: {problem}" for problem in problems])
@@ -180,7 +180,7 @@ def _are_weights(values: np.ndarray) -> bool:
 
 
 def _number_observations(obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct observations, and which of them each is.
+    """Return the distinct observations, and for each step the number of its observation.
 
     Observations of more than `COMPARED_BYTES` count as distinct.
     """

@@ -1,4 +1,4 @@
-"""A run of ALLO: the program called chunk by chunk, how near it is to the truth, the export.
+"""A run of ALLO: training chunk by chunk, scores of what was learned, and the export.
 
 The scores compare learned features with the exact eigenvectors of a grid, on the host in float64,
 for all agents at once.
@@ -34,7 +34,7 @@ from loopless.train.engine.export import describe_network
 from loopless.train.engine.run import Run
 
 MAX_SNAPSHOT_STATES = 4_096
-MAX_HITTING_STATES = 600  # their hitting times, states × states, are computed while training
+MAX_HITTING_STATES = 600  # up to which hitting times, states × states, are computed
 MIN_EIGENVALUE = 1e-6  # a learned eigenvalue may come out below 0
 
 USE = (
@@ -52,7 +52,7 @@ INPUTS = {
 
 
 class Chunks:
-    """How many steps there are before the next row of metrics, or before a shuffle of outputs."""
+    """Cuts a run into chunks, at each row of metrics and before the shuffle of outputs."""
 
     def __init__(self, config: ALLO) -> None:
         self.events, self.config = config.steps, config
@@ -67,7 +67,7 @@ class Chunks:
 
 
 class ALLORun(Run):
-    """All agents, seed by seed and for each seed barrier by barrier, in one program."""
+    """A run of all agents in one program: for each seed, one agent for each barrier."""
 
     shown = ("similarity_mean", "eigenvalue_error", "graph_loss")
     judged_by = "similarity_mean"
@@ -219,7 +219,7 @@ class ALLORun(Run):
         return {**tree, "event": np.int64(self.event), "data": self.source.digest}
 
     def restore(self, checkpoint: Checkpoint) -> str:
-        """Go on from a checkpoint. Returns what is lost by it: nothing."""
+        """Continue from a checkpoint; return in words what could not be restored: nothing."""
         tree = trees.unflatten(self._tree(), checkpoint.arrays)
         if not np.array_equal(tree["data"], self.source.digest):
             raise BadRun(
@@ -237,7 +237,7 @@ class ALLORun(Run):
 
 
 def similarity(features: np.ndarray, truth: Eigenpairs) -> np.ndarray:
-    """Return the share of each feature that lies in the eigenspace of its place, [agents, d]."""
+    """Return the share of each feature that lies in its true eigenspace, [agents, d]."""
     features = features.astype(np.float64)
     return np.stack([similarities(x, truth.vectors, truth.spaces, truth.weights) for x in features])
 
@@ -264,7 +264,7 @@ class HittingTimes:
 
     @staticmethod
     def exist(world: GridWorld) -> bool:
-        """Return whether every state is reached from every other, and they are not too many."""
+        """Return whether every state can be reached from every other, and they are few enough."""
         return 1 < world.states <= MAX_HITTING_STATES and is_strongly_connected(world.layout)
 
     def correlation(self, features: np.ndarray, values: np.ndarray, weights: np.ndarray) -> float:

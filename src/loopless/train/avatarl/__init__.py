@@ -1,1 +1,1 @@
-"""Language models by AvataRL."""
+"""Language models by AvataRL. Read `algorithm.py` first; `config.py` has the settings."""

@@ -1,9 +1,9 @@
-"""AvataRL: a student that learns from the rewards of reality and of a frozen critic.
+"""AvataRL: a student that learns from rewards by reality (the true text) and by a frozen critic.
 
-Here is the objective that an update minimizes; the update itself is that of any language model
-(`lm/algorithm.py`). The critic runs before the updates, a chunk at a time (`critic_streams`), up
-to its last block; its head is applied inside the updates, so that no more than one batch of its
-logits is ever in memory. `critic.py` calls it.
+This file has the objective that an update minimizes; the update itself is that of any language
+model (`lm/algorithm.py`). The critic runs before the updates, for many of them in one call
+(`critic_streams`), but without its head, which is applied inside the updates, so that no more than
+one batch of its logits is ever in memory. `run.py` and `critic.py` call these functions.
 """
 
 from typing import Any
@@ -71,9 +71,9 @@ def objective_of(config: AvataRL) -> Objective:
 
 
 def critic_streams(critic: GPT, inputs: jax.Array, count: jax.Array) -> jax.Array:
-    """Return what the critic's last block hands to its head, [groups, batch, block, width].
+    """Return the output of the critic's last block, for its head, [groups, batch, block, width].
 
-    Only for the first `count` groups of inputs [groups, batch, block]; the others are 0.
+    Only the first `count` groups of inputs [groups, batch, block] are computed; the others are 0.
     """
 
     def one_group(i, streams):

@@ -10,7 +10,7 @@ from typing import Literal
 from loopless.train.engine.options import RunOptions, range_problems
 from loopless.train.lm.config import LM, TextOptions
 
-# What a critic that is trained first does not take over from its student.
+# Settings that a critic that is trained first does not take over from its student.
 _NOT_OF_STUDENT = {"steps", "seed", "run", "profile", "tensorboard"}
 _MODEL_SETTINGS = {"size", "layers", "heads", "width"}
 

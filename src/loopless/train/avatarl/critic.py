@@ -1,7 +1,7 @@
-"""The critic of an AvataRL run: loaded from a run or a file, what it tells a student, its copy.
+"""The critic of an AvataRL run: loading it, advising a student with it, and copying it.
 
 A student's folder holds a copy of its critic, `critic.safetensors` with a card, so that a resumed
-run asks the same critic whatever became of the critic's own run.
+run uses the same critic even if the critic's own run has changed or is gone.
 """
 
 from collections.abc import Callable
@@ -38,11 +38,11 @@ class Critic(NamedTuple):
     name: str
     model: GPT
     tokenizer: Tokenizer | None = None
-    read_data: Callable[[], Dataset] | None = None  # opens what it was trained on
-    data_settings: DataSettings | None = None  # with which that was prepared
+    read_data: Callable[[], Dataset] | None = None  # opens the data that it was trained on
+    data_settings: DataSettings | None = None  # the settings that this data was prepared with
 
 
-# --- loading one, and the data that it shares with its student -----------------------------------
+# --- loading a critic, and the data that it shares with its student ------------------------------
 
 
 def load(config: AvataRL, path: Path) -> Critic:
@@ -133,11 +133,11 @@ def _describe_mismatch(critic: Critic, student_tokens: str) -> str:
     )
 
 
-# --- what it tells its student -------------------------------------------------------------------
+# --- advising a student --------------------------------------------------------------------------
 
 
 class Streams:
-    """What a critic makes of windows, computed in groups of `batch` windows.
+    """Computes the streams of windows (see `critic_streams`), in groups of `batch` windows.
 
     The same program is used with a cache and without one, and the windows of a group do not
     influence each other: a cached answer equals one computed again, bit for bit.
@@ -151,7 +151,7 @@ class Streams:
     def of(self, windows: np.ndarray, starts: np.ndarray) -> Any:
         """Return the streams of windows [n, block + 1], n ≤ groups · batch.
 
-        The result is [groups · batch, block, width]; it means nothing after the first n.
+        The result is [groups · batch, block, width]; only the first n mean anything.
         """
         groups, shape = -(-len(windows) // self.batch), (self.groups, self.batch, -1)
         inputs = np.zeros((self.groups * self.batch, self.shape[0]), np.int32)
@@ -161,7 +161,7 @@ class Streams:
 
 
 class CachedStreams:
-    """`Streams` that computes the answer to each window once, for windows that come again."""
+    """`Streams` with a cache: the answer to each window is computed once and kept."""
 
     def __init__(self, streams: Streams, windows: Windows) -> None:
         if windows.order != "shuffled":
@@ -195,7 +195,7 @@ class CachedStreams:
 
 
 class CriticAdvisor:
-    """A critic as the advisor of a run (`lm.run.Advisor`); with loss=ce, only compared with."""
+    """A critic as the `lm.run.Advisor` of a run; with loss=ce, its loss is only reported."""
 
     def __init__(self, config: AvataRL, critic: Critic, windows: Windows) -> None:
         self.model, self.advises = critic.model, config.needs_critic
@@ -212,7 +212,7 @@ class CriticAdvisor:
     def advise(self, windows: np.ndarray, starts: np.ndarray) -> dict[str, Any]:
         """Return the critic's streams for windows [K, accumulate, batch, block + 1].
 
-        Only the first windows are looked at, which start at `starts`.
+        `starts` are the places in the text of the first windows; later windows are not read.
         """
         used = windows.reshape(-1, windows.shape[-1])[: len(starts)]
         streams = self.streams.of(used, starts)

@@ -24,7 +24,7 @@ from loopless.train.lm.data import FOLDER, TextData, as_bad_config, reopen_data
 from loopless.train.lm.run import TextRun
 from loopless.train.lm.run import export as export  # a student is a language model
 
-# Critics may differ in these settings: they change nothing about what is learned.
+# A critic that differs in these settings can be reused: they do not affect what is learned.
 _IRRELEVANT = {
     "run": None, "runs": Path(), "eval_every": 0, "log_every": 1, "plot_every": 0,
     "checkpoint_every": 1, "profile": False, "tensorboard": False, "on_nan": "stop",
@@ -55,13 +55,13 @@ def student_run(
     return TextRun(config, data, objective_of(config), advisor, folder)
 
 
-# --- a critic is trained first, or found ---------------------------------------------------------
+# --- finding a critic, or training one first -----------------------------------------------------
 
 
 def before(
     config: AvataRL, train: Callable[[str, Any], Path], resume: Callable[[Path], Any]
 ) -> AvataRL:
-    """Return `config` with a critic: the one it names, one that is there already, or a new one.
+    """Return `config` with a critic: the one that it names, one that exists, or a new one.
 
     `train(name, config)` trains a new run, `resume(path)` continues one.
     """
@@ -87,7 +87,7 @@ def before(
 
 
 def _find_run(wanted: LM) -> tuple[Path, bool] | None:
-    """Return a run of this critic and whether it is fully trained; if possible, one that is."""
+    """Return a run of this critic, if possible fully trained, and whether it is; None if none."""
     candidates = []
     for file in sorted(wanted.runs.glob("*/run.json")):
         path = file.parent
@@ -104,7 +104,7 @@ def _find_run(wanted: LM) -> tuple[Path, bool] | None:
             if not is_done:
                 RunFolder.open(path, lock=True).close()
             candidates.append((path, is_done))
-        except Failure:  # the run is broken, or in use by somebody who trains it
+        except Failure:  # the run is broken, or another process is training it
             continue
     return max(candidates, key=lambda pair: pair[1], default=None)
 

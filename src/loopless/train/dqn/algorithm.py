@@ -1,7 +1,7 @@
 """Deep Q-learning, read from top to bottom: networks, loss, one update, the updates of an event.
 
 An event is `train_every` environment steps, made by `compiled.py` or `hosted.py`, then `updates` ×
-`repeats` gradient steps; `loop.py` makes the same ones in a plain loop. Random numbers are a
+`repeats` gradient steps; `loop.py` makes the same steps in a plain loop. Random numbers are a
 function of (seed, event), so that neither the cut into chunks nor a resume changes them.
 """
 
@@ -38,7 +38,7 @@ class DQNLearner(NamedTuple):
     failed: jax.Array  # whether learning stopped at one of them
 
     def acting(self) -> dict[str, jax.Array]:
-        """Return the arrays that act, by name."""
+        """Return the arrays that the policy acts with, by name."""
         return {"online": self.weights}
 
     def with_acting(self, acting: dict[str, Any]) -> "DQNLearner":
@@ -47,7 +47,7 @@ class DQNLearner(NamedTuple):
 
 
 class DQNReport(NamedTuple):
-    """Metrics of an update; [draws, repeats] of an event."""
+    """The metrics of an update, or of all updates of an event, [draws, repeats]."""
 
     loss: jax.Array
     td_error: jax.Array
@@ -88,7 +88,7 @@ class DQNAlgorithm:
     # --- loss ----------------------------------------------------------------------------------
 
     def targets(self, weights: jax.Array, batch: dict, next_q: jax.Array | None) -> jax.Array:
-        """Return r + γ Q(s', ·) of each transition; `next_q` is the target network's Q(s', ·)."""
+        """Return r + γ Q(s', a') of each transition; `next_q` is the target network's Q(s', ·)."""
         config, online = self.config, None
         if next_q is None or config.double:
             online = self.values(weights, batch["next_obs"])
@@ -100,7 +100,7 @@ class DQNAlgorithm:
         )  # fmt: skip
 
     def gradient(self, weights: jax.Array, batch: dict, next_q: jax.Array | None) -> tuple:
-        """Return the loss's gradient; with it the loss, the TD errors and the mean of Q(s, a)."""
+        """Return the gradient, and a tuple of the loss, the TD errors and the mean of Q(s, a)."""
         targets = self.targets(weights, batch, next_q)
 
         def loss_of(weights):
@@ -135,7 +135,7 @@ class DQNAlgorithm:
         args = learner.weights, learner.moments, gradient, self.learning_rate(learner.updates)
         weights, moments = self.optimizer.step(*args, verdict.accepted)
         learner = learner._replace(weights=weights, moments=moments, **verdict.counters)
-        # Nothing is known of a batch whose loss is not finite: NaN keeps its priorities.
+        # The errors of a loss that is not finite mean nothing: NaN leaves the old priorities.
         errors = jnp.abs(errors)
         priorities = jnp.where(verdict.finite, errors + config.priority_epsilon, jnp.nan)
         return learner, DQNReport(loss, errors.mean(), q, norm), priorities
@@ -160,7 +160,7 @@ class DQNAlgorithm:
         return learner, replay, report
 
     def sample(self, replay: Any, key: jax.Array, beta: jax.Array, draws: int | None) -> dict:
-        """Draw the transitions of one gradient step (None), or of `draws` of them."""
+        """Draw the transitions of `draws` gradient steps; of a single one if `draws` is None."""
         config = self.config
         kind = {"newest": config.newest} if config.prioritized == "off" else {"beta": beta}
         return self.replay.sample(replay, key, config.update_size, batches=draws, **kind)
@@ -174,7 +174,7 @@ class DQNAlgorithm:
         return (learner, replay), report
 
     def _repeat(self, learner: DQNLearner, drawn: tuple) -> tuple:
-        """Make `repeats` updates on (batch, next_q); the priorities are those of the last one."""
+        """Make `repeats` updates on (batch, next_q); return the priorities of the last one."""
 
         def once(state, _):
             learner, report, priorities = self.update(state[0], *drawn)

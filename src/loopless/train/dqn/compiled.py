@@ -1,6 +1,6 @@
-"""DQN in compiled mode: environments and learner are one program, many events a call.
+"""DQN in compiled mode: environments and learner are one program, with many events in a call.
 
-`engine.run.CompiledRun` drives it. `acting` and `describe` serve the hosted mode, too.
+`engine.run.CompiledRun` drives it. `chunks` and `describe` serve the hosted mode, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ def describe(
 
 
 class ActionNoise(NamedTuple):
-    """What is random about actions; which fields there are depends on the kind of exploration."""
+    """The random numbers behind actions; the kind of exploration decides which fields are set."""
 
     coin: Any = None
     action: Any = None
@@ -71,7 +71,7 @@ class DQNState(NamedTuple):
     replay: Any
     running: Any  # the environments
     obs: jax.Array  # to act on
-    action: jax.Array  # SARSA: what was decided to do there
+    action: jax.Array  # SARSA: the actions already chosen for `obs`
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ class CompiledDQN:
                 "terminated": after.terminated, "truncated": after.truncated,
             }  # fmt: skip
             if config.sarsa:
-                # Decided for the true successor; done there, unless a new episode begins.
+                # Chosen for the true successor, and taken there unless a new episode begins.
                 transition["next_action"] = self.choose(net(after.next_obs), noise, level)
                 restart = self.choose(net(after.obs), noise, level)
                 action = jnp.where(after.ended, restart, transition["next_action"])
@@ -170,7 +170,7 @@ class CompiledDQN:
         return state, transitions, EpisodeSummary.summarize(*ended)
 
     def noise(self, key: jax.Array, shape: tuple[int, ...]) -> ActionNoise:
-        """Draw all that is random about actions [*shape]."""
+        """Draw the random numbers for actions [*shape]."""
         first, second = jax.random.split(key)
         actions = self.algorithm.actions
         if self.algorithm.config.exploration == "boltzmann":

@@ -11,7 +11,7 @@ from loopless.train.engine import options
 
 @dataclass(frozen=True)
 class DQN(options.AgentOptions, options.RunOptions):
-    """Deep Q-learning and its family: double, duelling, n-step, prioritized, SARSA.
+    """Deep Q-learning and its family: double, dueling, n-step, prioritized, SARSA.
 
     The defaults solve CartPole-v1. Every `train_every` environment steps one event happens:
     `updates` batches are drawn from the replay buffer, and `repeats` gradient steps are made on

@@ -1,4 +1,4 @@
-"""DQN in hosted mode: Gymnasium environments on the host, the learner one compiled call an event.
+"""DQN in hosted mode: Gymnasium environments on the host, and a learner in compiled calls.
 
 `engine.run.HostedRun` drives it. Small networks act on the host, too, so that no step waits for a
 device. The policies are at the end.
@@ -55,10 +55,10 @@ class HostedDQN:
         # Two blocks in turn: with overlap the learner may still read one while the other fills.
         self.blocks = {n: [self._transfer(n) for _ in range(2)] for n in {1, self.per_call}}
         self.has_fillers = self.envs.vectorization in ("native", "envpool")
-        self.pending: np.ndarray | None = None  # SARSA: the action decided on for what comes next
+        self.pending: np.ndarray | None = None  # SARSA: the actions chosen for the next step
         draw = lambda *x: jax.random.key_data(learning_keys(*x))  # noqa: E731
         self._draw_keys = jax.jit(draw, static_argnums=2)
-        self._keys = np.empty(0)  # of the events that are left of the chunk
+        self._keys = np.empty(0)  # of the events that remain in the chunk
         self._calls: dict[tuple[int, bool], Callable] = {
             (n, learning): jax.jit(self._call(n, learning), donate_argnums=0)
             for n in self.blocks
@@ -80,7 +80,7 @@ class HostedDQN:
     # --- calls of the learner ------------------------------------------------------------------
 
     def _transfer(self, events: int) -> Transfer:
-        """Return memory for the transitions of so many events and for what goes with them."""
+        """Return memory for the transitions of so many events, and for their numbers and keys."""
         steps, key = events * self.steps, jax.random.key_data(self.key)
         extra = {"number": ((events,), "int32"), "key": ((events, *key.shape), "uint32")}
         if self.config.sarsa:
@@ -91,7 +91,7 @@ class HostedDQN:
         return partial(self._events, events, partial(learn_event, self.algorithm, learning))
 
     def _events(self, events: int, event: Callable, state: tuple, words: Any) -> tuple:
-        """Run so many events, one after the other, on all that a block holds (as one array)."""
+        """Run so many events, one after the other, on a block that is packed into `words`."""
         block = self.blocks[events][0].unpack(words)
         names = [*FIELDS, "next_action"] if self.config.sarsa else FIELDS
         names = [*names, "valid"] if self.has_fillers else names
@@ -114,7 +114,7 @@ class HostedDQN:
         self._keys = np.asarray(self._draw_keys(self.key, np.int32(event), events))
 
     def advance(self, event: int, end: int, learning: bool, clock: Clock) -> tuple:
-        """Act for some events and learn from them; how many, which episodes ended, a report."""
+        """Act and learn for some events; return how many, the ended episodes, and a report."""
         n = self.per_call if end - event >= self.per_call else 1
         call, transfer = self._calls[n, learning], self.blocks[n][0]
         self.blocks[n].reverse()
@@ -145,7 +145,7 @@ class HostedDQN:
         return block
 
     def _act_ahead(self, obs: np.ndarray) -> np.ndarray:
-        """Act for SARSA: first as was decided when the block before ended, then by the policy."""
+        """Act for SARSA: at first as chosen at the end of the last block, then by the policy."""
         decided, self.pending = self.pending, None
         return self.policy(obs) if decided is None else decided
 
@@ -159,7 +159,7 @@ class HostedDQN:
         return after
 
     def greedy_policy(self) -> Any:
-        """Return what acts without exploration, by the weights as they are now."""
+        """Return a policy that acts without exploration, by the current weights."""
         self._greedy.take(self.learner.weights)
         self._greedy.explore("epsilon", 0.0)
         return self._greedy
@@ -178,7 +178,7 @@ class HostedDQN:
         return {"weights": acting, "learner": learner, "replay": self.replay, **random}
 
     def restore(self, tree: Mapping[str, Any], event: int) -> None:
-        """Go on from a saved tree, with new episodes."""
+        """Continue from a saved tree, with new episodes."""
         learner = tree["learner"].with_acting(tree["weights"])
         self.state = learner, jax.jit(partial(end_episodes, self.algorithm))(tree["replay"])
         self.policy.random[:] = tree["policy"]
@@ -196,7 +196,7 @@ def learn_event(
     key,
     number,
 ) -> tuple[tuple[DQNLearner, Any], jax.Array]:
-    """Add the transitions of event `number`, and learn; the means of the report as one array."""
+    """Add the transitions of event `number`, and learn; return the report's means as one array."""
     learner, replay = state
     replay = algorithm.replay.add(replay, transitions, valid)
     if not learning:
@@ -207,13 +207,13 @@ def learn_event(
 
 
 def learning_keys(run_key: jax.Array, first: jax.Array, events: int) -> jax.Array:
-    """Return the keys by which events learn, from number `first` on, as in compiled mode."""
+    """Return the learning keys of events from number `first` on, the same as in compiled mode."""
     numbers = first + jnp.arange(events, dtype=jnp.int32)
     return jax.vmap(lambda n: jax.random.split(jax.random.fold_in(run_key, n))[1])(numbers)
 
 
 def end_episodes(algorithm: DQNAlgorithm, replay: Any) -> Any:
-    """Mark the newest transitions as truncated: what is added next does not continue them."""
+    """Mark the newest transitions as truncated, because those added next do not continue them."""
     plain = device.RingBuffer(
         algorithm.replay.capacity, dict(algorithm.replay.fields), envs=algorithm.config.envs
     )
@@ -261,7 +261,7 @@ class MLPActor(Actor):
 
 
 class DeviceActor:
-    """Any other network, which acts by a compiled call on the device."""
+    """A policy with convolutions, which acts by a compiled call on the device."""
 
     def __init__(self, algorithm: DQNAlgorithm, weights: jax.Array, seed: int) -> None:
         self._values = jax.jit(algorithm.values)
@@ -285,6 +285,6 @@ class DeviceActor:
 
 
 def make_policy(algorithm: DQNAlgorithm, weights: Any, seed: int) -> Any:
-    """Return what acts by these weights on the host, as fast as the kind of network allows."""
+    """Return a policy with these weights, as fast as the kind of network allows."""
     images = algorithm.rebuild(weights).images is not None
     return (DeviceActor if images else MLPActor)(algorithm, weights, seed)

@@ -1,6 +1,6 @@
 """The updates of DQN one by one, in plain Python loops: the twin of `DQNAlgorithm.learn`.
 
-`--update loop` trains with it, to compare and to debug; tests hold the fused updates against it.
+`--update loop` trains with it, to compare and to debug; tests compare the fused updates with it.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from loopless.train.dqn.algorithm import DQNAlgorithm, DQNLearner
 
 
 class Loop:
-    """The functions of an `algorithm`, each compiled on its own."""
+    """The functions of an `algorithm`, each compiled separately and called in a loop."""
 
     def __init__(self, algorithm: DQNAlgorithm) -> None:
         self.config, self.replay = algorithm.config, algorithm.replay
@@ -27,7 +27,7 @@ class Loop:
         self._update_priorities = jax.jit(getattr(self.replay, "update_priorities", None) or id)
 
     def learn(self, learner: DQNLearner, replay: Any, key: jax.Array, beta: jax.Array) -> tuple:
-        """Do the same as `DQNAlgorithm.learn`."""
+        """Make the updates of an event, as `DQNAlgorithm.learn` does."""
         config, reports, new_priorities, priorities = self.config, [], [], None
         exact = config.prioritized == "exact"
         keys = jax.random.split(key, config.draws)

@@ -1,9 +1,9 @@
 """Several agents in one program: on a CPU each core has some of them, one after the other.
 
-An operation of `vmap` goes over the weights of all agents, which no cache holds, and only a large
-operation is worth several cores. One agent after the other stays in cache, and the cores share
-nothing: they are devices of one program, which `commands.prepare` asks JAX for. An accelerator
-wants large operations, and there the agents are a `vmap`.
+With `vmap`, each operation would read the weights of all agents, which fit into no cache, and only
+large operations gain from several cores. Here the weights of one agent at a time stay in cache,
+and the cores share nothing: each is a device of its own, which `commands.prepare` asks JAX for. An
+accelerator needs large operations, so there the agents are a `vmap`.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ from jax.sharding import PartitionSpec as Spread
 from loopless.process import even_share
 
 AGENTS = "agents"
-Axes = Sequence[int | None]  # of arguments: 0, agents are the first axis; None, all share it
+Axes = Sequence[int | None]  # per argument: 0 if its first axis is agents, None if all share it
 
 
 def advance_agents(function: Callable, axes: Axes) -> Callable:
-    """Make `function` of one agent's state a function of all agents' states.
+    """Turn `function` of one agent's state into a function of all agents' states.
 
-    The function returns the new state and something else; agents are the first axis of both. Of
-    states that are donated, at most one agent's is copied.
+    The function returns the new state and one further result; agents are the first axis of both. If
+    the states are donated, only one agent's state is copied at a time.
     """
 
     def in_turn(states: Any, *rest: Any) -> tuple:
@@ -44,7 +44,7 @@ def advance_agents(function: Callable, axes: Axes) -> Callable:
 
 
 def map_agents(function: Callable, axes: Axes) -> Callable:
-    """Make any `function` of one agent's arguments a function of all agents'; nothing is donated.
+    """Turn `function` of one agent's arguments into one of all agents'; nothing is donated.
 
     The agents are the first axis of the result.
     """
@@ -57,13 +57,13 @@ def map_agents(function: Callable, axes: Axes) -> Callable:
 
 
 def place(data: Any, axis: int | None, agents: int) -> Any:
-    """Return data with its parts on the devices that will read them, so that no call moves it."""
+    """Return data placed on the devices that will read it, so that no call has to move it."""
     mesh = _mesh(agents)
     return data if mesh.size == 1 else jax.device_put(data, NamedSharding(mesh, _spec(axis)))
 
 
 def _spread(function: Callable, in_turn: Callable, axes: Axes) -> Callable:
-    """Spread agents over the devices: a single one is called as it is, several `in_turn`."""
+    """Spread agents over devices; where a device has several of them, it calls `in_turn`."""
 
     def on_one_device(*arguments: Any) -> Any:
         if _count(_per_agent(arguments, axes)) > 1:
@@ -86,7 +86,7 @@ def _spread(function: Callable, in_turn: Callable, axes: Axes) -> Callable:
 
 
 def _mesh(agents: int) -> Mesh:
-    """Return as many devices as can have the same number of agents each."""
+    """Return a mesh of as many devices as can each have the same number of agents."""
     devices = jax.local_devices() if jax.default_backend() == "cpu" else jax.local_devices()[:1]
     return Mesh(np.array(devices[: even_share(agents, len(devices))]), (AGENTS,))
 
@@ -101,7 +101,7 @@ def _per_agent(arguments: Sequence[Any], axes: Axes) -> list:
 
 
 def _merge(arguments: Sequence[Any], axes: Axes, own: list) -> list:
-    """Return all arguments of one agent, whose own ones are `own`."""
+    """Return all arguments of one agent: its `own` ones, and those that all agents share."""
     own_arguments = iter(own)
     return [
         x if axis is None else next(own_arguments) for x, axis in zip(arguments, axes, strict=True)

@@ -1,6 +1,6 @@
 """The episodes of a run as metrics: those that ended during training, and those of evaluations.
 
-For the trainers whose agents act; `engine.run` calls it.
+Used by the trainers whose agents act in environments, and by `engine.run`.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class EpisodeSummary(NamedTuple):
     def summarize(
         cls, ended: jax.Array, returns: jax.Array, lengths: jax.Array
     ) -> "EpisodeSummary":
-        """Summarize the episodes that ended with a step, where `ended` [...] is true."""
+        """Summarize the episodes that ended, at the steps where `ended` [...] is true."""
         infinity = jnp.asarray(jnp.inf, returns.dtype)
         return cls(
             ended.sum(dtype=jnp.int32),
@@ -52,7 +52,7 @@ class EpisodeSummary(NamedTuple):
         )  # fmt: skip
 
     def merge(self, other: "EpisodeSummary") -> "EpisodeSummary":
-        """Return the summary of both."""
+        """Return the summary of the episodes of both."""
         return EpisodeSummary(
             self.ended + other.ended, self.total_return + other.total_return,
             self.total_length + other.total_length,
@@ -79,7 +79,7 @@ def hosted_metrics(before: int, returns: np.ndarray, lengths: np.ndarray) -> dic
 
 
 def play_once(world: Any, act: Callable, memory: Any, key: jax.Array) -> tuple:
-    """Play one episode in each environment of the compiled `world`; its returns, lengths [envs].
+    """Play one episode in each env of the compiled `world`; return returns and lengths [envs].
 
     act: (memory, observations, mask) → (memory, actions). The mask is None where every action is
     legal.

@@ -1,4 +1,4 @@
-"""Networks as plain arrays with a description in words: what the exports of trainers share."""
+"""Describe networks by plain arrays and words: what the exports of all trainers share."""
 
 from collections.abc import Iterable
 from typing import Any

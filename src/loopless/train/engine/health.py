@@ -26,15 +26,15 @@ class Verdict(NamedTuple):
 
     @property
     def counters(self) -> dict[str, jax.Array]:
-        """The three fields of that name that every learner has."""
+        """The three counters by name, as every learner has them as fields."""
         return {"updates": self.updates, "skipped": self.skipped, "failed": self.failed}
 
 
 def judge(learner: Any, on_nan: str, *numbers: jax.Array, hold: jax.Array | None = None) -> Verdict:
     """Decide whether an update with these numbers (its loss, its gradient's norm) is accepted.
 
-    `learner` has the counters `updates`, `skipped` and `failed`. hold: the algorithm itself leaves
-    the update out, so that it is neither accepted nor counted as skipped.
+    `learner` has the counters `updates`, `skipped` and `failed`. hold: whether the algorithm itself
+    leaves the update out; then it is neither accepted nor counted as skipped.
     """
     finite = jnp.ones((), bool)
     for number in numbers:
@@ -47,7 +47,7 @@ def judge(learner: Any, on_nan: str, *numbers: jax.Array, hold: jax.Array | None
 
 
 def failure_message(learner: Any, agent: Callable[[int], str]) -> str | None:
-    """Return at which update learning stopped, for each agent that did; None if none did.
+    """Return a message on where learning stopped, for each agent that failed; None if none did.
 
     `agent` names an agent by its number, for runs of several.
     """

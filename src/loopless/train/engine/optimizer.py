@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 
 class Moments(NamedTuple):
-    """What Adam remembers."""
+    """The state of Adam."""
 
     count: Any  # accepted steps
     mu: Any  # mean of gradients
@@ -39,7 +39,7 @@ class Optimizer:
         return Moments(jnp.zeros((), jnp.int32), *zeros)
 
     def step(self, weights: Any, moments: Any, gradient: Any, rate: Any, accepted: Any) -> tuple:
-        """Return weights and moments after a step of size `rate`, or as they were if refused."""
+        """Return weights and moments after a step of size `rate`; unchanged if not accepted."""
         if self.kind == "sgd":
 
             def descend(w, g):
@@ -53,7 +53,7 @@ class Optimizer:
         one, two = self.beta_1, self.beta_2
 
         def move(w, mu, nu, g, decay) -> tuple:
-            # 1 − βᵗ, of which a subtraction would lose digits while t is small.
+            # 1 − βᵗ by expm1, because a subtraction would lose digits while t is small.
             shares = (-jnp.expm1(count.astype(w.dtype) * _log(beta)) for beta in (one, two))
             numbers = one, 1 - one, two, 1 - two, self.epsilon, decay, rate, *shares, accepted
             return _adam(w, mu, nu, g, numbers)

@@ -1,4 +1,4 @@
-"""Trained policies that play in Gymnasium environments; and whether a run is hosted at all."""
+"""Trained policies that play in Gymnasium environments; and `is_hosted`, which tells the mode."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ LONGEST_RECORDING = 2_000  # frames
 
 
 def is_hosted(config: Any) -> bool:
-    """Return whether a run of `config` is hosted; raise BadConfig if it cannot be as asked."""
+    """Return whether a run of `config` is hosted; raise BadConfig if it is, with several seeds."""
     hosted = config.overlap or config.vectorization != "auto"
     if config.mode == "auto":
         hosted |= config.env not in compiled_ids()
@@ -29,8 +29,8 @@ def is_hosted(config: Any) -> bool:
 class Player:
     """A trained policy, without exploration.
 
-    weights: the arrays that act, by name. make_policy: (config, weights, envs) → what acts in
-    these environments, a function from observations to actions.
+    weights: the arrays that the policy acts with, by name. make_policy: (config, weights, envs) →
+    a policy for these environments, which is a function from observations to actions.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class Player:
         self.config, self.weights, self._make_policy = config, weights, make_policy
 
     def policy(self, envs: HostedEnvs) -> Any:
-        """Return what acts in `envs`."""
+        """Return the policy that acts in `envs`."""
         return self._make_policy(self.config, self.weights, envs)
 
     def episodes(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Play `count` episodes; their returns and lengths."""
+        """Play `count` episodes; return their returns and lengths."""
         with evaluation_envs(self.config, count, seed) as envs:
             return first_episodes(envs, self.policy(envs))
 
     def frames(self, seed: int) -> tuple[list[np.ndarray], float]:
-        """Play one episode; its pictures, and how many of them make a second."""
+        """Play one episode; return its frames, and how many of them to show a second."""
         options = {"render_mode": "rgb_array"}
         try:
             with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
@@ -71,7 +71,7 @@ def evaluation_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
 
 
 def first_episodes(envs: HostedEnvs, policy: Any, steps: int = 100) -> tuple:
-    """Play until each environment has ended an episode; the returns and lengths [envs]."""
+    """Play until each environment has ended an episode; return returns and lengths [envs]."""
     returns, lengths = np.full(envs.envs, np.nan), np.zeros(envs.envs, np.int64)
     most = envs.max_steps or LONGEST_EVALUATION
     for _ in range(-(-most // steps)):

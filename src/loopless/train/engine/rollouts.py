@@ -33,7 +33,7 @@ class Rollout(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """How many values were seen, their mean and their variance; 0 and 1 before the first."""
+    """The number of values seen, their mean (0 before the first) and variance (1 before it)."""
 
     seen: Any
     mean: Any
@@ -46,7 +46,7 @@ class Statistics(NamedTuple):
         return cls(jnp.zeros((), jnp.float32), zeros, zeros + 1)
 
     def merge(self, values: jax.Array, valid: jax.Array | None = None) -> "Statistics":
-        """Return the statistics with `values` [..., *shape] too; `valid` [...] says which count."""
+        """Return the statistics with `values` [..., *shape] added, where `valid` [...] is true."""
         values = values.reshape(-1, *self.mean.shape).astype(self.mean.dtype)
         counts = jnp.ones(len(values), bool) if valid is None else valid.reshape(-1)
         counts = counts.reshape(-1, *[1] * self.mean.ndim)
@@ -89,11 +89,11 @@ def scale_rewards(
 def next_values(
     rollout: Rollout, all_values: jax.Array, value_after: Callable, memories: Any, width: int
 ) -> jax.Array:
-    """Return V(s') of every step: the value of the next step, except where a time limit cut.
+    """Return V(s') of every step: the next step's value, except where a time limit cut an episode.
 
-    Those steps have successors of their own, for which `value_after(memories, next_obs)` is
-    computed. They are few, so they are gathered, `width` at a time, until all are done. What a
-    terminated step gets is not read.
+    The successor of a step that was cut is not the next step's observation, so its value is
+    `value_after(memories, next_obs)`. Such steps are few: they are gathered and computed `width` at
+    a time. What is returned for a terminated step means nothing and is never read.
     """
     cut = (rollout.truncated & ~rollout.terminated).reshape(-1)
     size, width = cut.size, min(width, cut.size)
@@ -116,7 +116,7 @@ def shuffles(key: jax.Array, count: int, size: int) -> jax.Array:
     """Return `count` random orders of the numbers below `size`, [count, size].
 
     Random bits are sorted, with the numbers in their lowest bits if at least 16 remain random: XLA
-    sorts one array four times faster than two, and of a pair less than 1 in 2¹⁶ has equal bits.
+    sorts one array four times faster than two, and two numbers tie at most once in 2¹⁶ times.
     """
     bits = jax.random.bits(key, (count, size), jnp.uint32)
     numbers = jnp.broadcast_to(jnp.arange(size, dtype=jnp.uint32), bits.shape)
@@ -129,9 +129,9 @@ def shuffles(key: jax.Array, count: int, size: int) -> jax.Array:
 
 
 def flatten_steps(steps: dict, memory: Any) -> dict:
-    """Return what is shuffled, [n, ...]: the steps of all envs, or the whole rollout of each env.
+    """Return the units to shuffle, [n, ...]: single steps, or the whole rollout of each env.
 
-    memory: of a recurrent policy before the rollout, which keeps steps in order; () if it has none.
+    memory: that of a recurrent policy before the rollout, whose steps must stay in order; or ().
     """
     if not jax.tree.leaves(memory):
         return {name: x.reshape(-1, *x.shape[2:]) for name, x in steps.items()}
@@ -139,7 +139,7 @@ def flatten_steps(steps: dict, memory: Any) -> dict:
 
 
 def cut_minibatches(units: dict, order: jax.Array, parts: int) -> dict:
-    """Cut what `flatten_steps` returned, in this order, into so many parts [parts, ...]."""
+    """Cut the units of `flatten_steps`, in this order, into minibatches [parts, ...]."""
     cut = jax.tree.map(lambda x: x[order].reshape(parts, -1, *x.shape[1:]), units)
     if "memory" not in units:
         return cut

@@ -26,10 +26,10 @@ Chunk = Callable[[Any, jax.Array, Any], tuple]  # (state, key, first event) → 
 
 
 class Run:
-    """A run of any trainer: its events counted, its failure and its result put into words.
+    """What runs of all trainers share: counting events, and describing failure and result.
 
-    `chunks` says how many events come next (`schedules.Chunks`, or the like); `each` is how many
-    steps an event has.
+    `chunks` says how many events come next (`schedules.Chunks`, or the like); `each` is the number
+    of steps in an event.
     """
 
     def __init__(self, config: Any, chunks: Any, each: int) -> None:
@@ -71,7 +71,8 @@ class Run:
 class Program(Protocol):
     """The functions of a compiled trainer. Its state has a field `learner`.
 
-    A learner gives the arrays that act by `acting()`, and takes them back by `with_acting`.
+    A learner's `acting()` returns the arrays that its policy acts with, and `with_acting` puts them
+    back.
     """
 
     def init(self, key: jax.Array) -> Any:
@@ -81,7 +82,7 @@ class Program(Protocol):
     def compile(self, spread: Callable[[Callable, Axes], Callable]) -> Callable[..., Chunk]:
         """Return a function from (events, learning) to the compiled chunk of so many events.
 
-        `spread(function, axes)` makes a function of one agent one of all agents.
+        `spread(function, axes)` turns a function of one agent into a function of all agents.
         """
         ...
 
@@ -95,7 +96,7 @@ class Program(Protocol):
 
 
 class CompiledRun(Run):
-    """Environments and learner as one program; with `seeds`, so many agents in it."""
+    """A run whose environments and learner are one program, with `config.seeds` agents in it."""
 
     def __init__(self, config: Any, program: Program, chunks: Any, each: int) -> None:
         super().__init__(config, chunks, each)
@@ -146,7 +147,7 @@ class CompiledRun(Run):
         return {"weights": acting, "carry": self.state._replace(learner=rest), **numbers}
 
     def restore(self, checkpoint: Checkpoint) -> str:
-        """Go on from a checkpoint. Returns what is lost by it: nothing."""
+        """Continue from a checkpoint; return in words what could not be restored: nothing."""
         tree = trees.unflatten(self._tree(), checkpoint.arrays)
         learner = tree["carry"].learner.with_acting(tree["weights"])
         self.state = tree["carry"]._replace(learner=learner)
@@ -176,7 +177,7 @@ class HostedAgent(Protocol):
         ...
 
     def greedy_policy(self) -> Callable:
-        """Return what acts without exploration, by the weights as they are now."""
+        """Return a policy that acts without exploration, by the current weights."""
         ...
 
     def describe(self, event: int, report: np.ndarray, learning: bool) -> dict[str, Any]:
@@ -184,16 +185,16 @@ class HostedAgent(Protocol):
         ...
 
     def tree(self) -> dict[str, Any]:
-        """Return all that a checkpoint saves of it, the weights under "weights"."""
+        """Return all that a checkpoint saves of the agent, with its weights under "weights"."""
         ...
 
     def restore(self, tree: Mapping[str, Any], event: int) -> None:
-        """Go on from a saved tree, with new episodes."""
+        """Continue from a saved tree, with new episodes."""
         ...
 
 
 class HostedRun(Run):
-    """Gymnasium environments on the host, and a learner that is called once an event."""
+    """A run in Gymnasium environments on the host, whose learner is called between their steps."""
 
     def __init__(self, config: Any, agent: HostedAgent, chunks: Any, each: int) -> None:
         super().__init__(config, chunks, each)
@@ -244,7 +245,7 @@ class HostedRun(Run):
         return self.agent.tree() | numbers
 
     def restore(self, checkpoint: Checkpoint) -> str:
-        """Go on from a checkpoint. Returns what is lost by it, in words."""
+        """Continue from a checkpoint; return in words what could not be restored."""
         tree = trees.unflatten(self._tree(), checkpoint.arrays)
         self.event, self.episodes = int(tree["event"]), int(tree["episodes"])
         self.agent.restore(tree, self.event)
@@ -258,6 +259,6 @@ class HostedRun(Run):
 
 
 def split(learner: Any) -> tuple[dict[str, jax.Array], Any]:
-    """Return the arrays that act by name, and the learner without them, for a checkpoint."""
+    """Return the acting arrays by name, and the learner without them, for a checkpoint."""
     acting = learner.acting()
     return acting, learner.with_acting(dict.fromkeys(acting))

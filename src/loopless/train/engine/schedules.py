@@ -1,8 +1,8 @@
 """Numbers that change during a run, and how a run is cut into chunks.
 
 `learning_rate_end` means the same for every trainer: the learning rate at the end of the run; None
-keeps it constant. Trainers differ in the way there: `line` or `warmup_cosine`. All functions take
-JAX arrays inside a program, and NumPy numbers for a row of metrics.
+keeps it constant. How the rate gets there differs by trainer: `line` or `warmup_cosine`. All
+functions take JAX arrays inside a program, and NumPy numbers for a row of metrics.
 """
 
 from typing import Any, NamedTuple
@@ -16,14 +16,14 @@ def progress(done: Any, total: float, xp: Any = jnp) -> Any:
 
 
 def line(start: float, end: float | None, share: Any) -> Any:
-    """Return the value on the way from `start` to `end`, `share` of the way gone."""
+    """Return the value at `share` of the way from `start` to `end`; `start` if `end` is None."""
     return start if end is None else start + share * (end - start)
 
 
 def warmup_cosine(
     peak: float, end: float | None, done: Any, *, warmup: int, total: int, xp: Any = jnp
 ) -> Any:
-    """Return a rate that rises in a line for `warmup` updates, then falls by half a cosine."""
+    """Return a rate that rises linearly for `warmup` updates, then falls by half a cosine."""
     done, last = xp.asarray(done, "float32"), peak if end is None else end
     rising = peak * (done + 1) / (warmup + 1)
     share = progress(done - warmup, max(1, total - warmup), xp)
@@ -35,7 +35,7 @@ class Chunks(NamedTuple):
     """How the events of a run are cut into chunks, each of which is one row of metrics.
 
     An event is what a trainer never cuts in two: an update, a rollout, or the environment steps
-    between two updates. The first `collecting` events only collect, and no chunk has both kinds.
+    between two updates. The first `collecting` events do not learn, and no chunk has both kinds.
     """
 
     events: int

@@ -1,1 +1,1 @@
-"""Language models."""
+"""Language models. Read `algorithm.py` first; `config.py` has the settings."""

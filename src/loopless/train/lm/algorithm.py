@@ -71,7 +71,7 @@ def load_model(config: TextOptions, weights: Mapping[str, Any]) -> GPT:
 
 
 def language_loss(model: GPT, constants: Any, batch: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the cross-entropy of each next token in windows [batch, block + 1]."""
+    """Return the mean cross-entropy of the next tokens in windows [batch, block + 1]."""
     windows = batch["windows"]
     return cross_entropy(model(windows[:, :-1]), windows[:, 1:]), {}
 
@@ -79,7 +79,8 @@ def language_loss(model: GPT, constants: Any, batch: Any) -> tuple[jax.Array, di
 def validation_loss(model: GPT, windows: jax.Array, counted: jax.Array) -> jax.Array:
     """Return the mean cross-entropy of those windows [groups, batch, block + 1] that are counted.
 
-    counted [groups, batch]. It goes group by group, so memory does not grow with their number.
+    counted [groups, batch]. Groups are computed one by one, so that memory does not grow with
+    their number.
     """
 
     def total(group):
@@ -115,7 +116,7 @@ class Algorithm:
         return Optimizer("adam", *numbers, decay=weight_decays(weights, config.weight_decay))
 
     def learning_rate(self, update: Any, xp: Any = jnp) -> Any:
-        """Return the step size of an update: a line up, then half a cosine down."""
+        """Return the step size of an update: it rises linearly, then falls by half a cosine."""
         config = self.config
         ends = config.learning_rate, config.learning_rate_end
         return schedules.warmup_cosine(
@@ -127,7 +128,7 @@ class Algorithm:
     ) -> tuple[Learner, dict[str, jax.Array]]:
         """Make update `number` on a batch [accumulate, batch, ...]; return its metrics, too.
 
-        An update that is not finite leaves everything as it was.
+        An update that is not finite changes nothing but the counters.
         """
         config, weights = self.config, learner.weights
         gradient, metrics = self._gradient(weights, constants, batch)

@@ -1,4 +1,4 @@
-"""The tokens of a run on text: prepared once, kept in its folder, with models to compare with.
+"""The tokens of a run on text, prepared once and kept in its folder, and the trigram baselines.
 
     run/data/    train.bin, validation.bin, tokenizer.json, dataset.json      see `text.dataset`
                  baselines.json
@@ -36,7 +36,7 @@ END = "\0"  # the end of a document among characters: no text of ours contains i
 
 @contextmanager
 def as_bad_config() -> Iterator[None]:
-    """Report text, tokens or sizes that are refused as a problem of the config."""
+    """Turn errors about text, tokens or sizes into BadConfig."""
     try:
         yield
     except (ValueError, OSError, ModuleNotFoundError) as error:
@@ -78,7 +78,7 @@ def _open_token_files(config: TextOptions, path: Path) -> Dataset:
 
 
 def save_data(dataset: Dataset, run_folder: Path) -> None:
-    """Write a dataset into the folder of a run; of the user's token files, only the SHA-256."""
+    """Write a dataset into a run's folder; of the user's token files, only a description."""
     folder = run_folder / FOLDER
     with writing(f"tokens into {folder}"):
         if "sha256" not in dataset.about:
@@ -155,7 +155,7 @@ class TextData:
         return row
 
     def baselines(self, run_folder: Path | None = None) -> dict[str, float]:
-        """Return the losses of trigram models; with a folder, from its file if they are there."""
+        """Return the losses of trigram models; with a folder, they are kept in a file of it."""
         if run_folder is None:
             return self._count_baselines()
         file = run_folder / FOLDER / BASELINES

@@ -1,7 +1,7 @@
-"""A run on text, of `lm` or of `avatarl`: windows handed over chunk by chunk, validation, metrics.
+"""A run on text, of `lm` or of `avatarl`: training chunk by chunk, validation, metrics.
 
 AvataRL's student is the same run with another objective and an `Advisor`, its critic
-(`avatarl/critic.py`), which adds to each batch what it makes of the windows.
+(`avatarl/critic.py`), which adds its own outputs for the windows to each batch.
 """
 
 import sys
@@ -41,27 +41,27 @@ TRIGRAMS = ("token_trigram", "character_trigram")
 
 
 class Advisor(Protocol):
-    """A frozen model that a run learns from, beside the text."""
+    """A frozen model that a run learns from, in addition to the text."""
 
     model: GPT  # whose loss on the validation windows is reported, too
-    constants: Any  # what the objective gets of it, the same for every batch
-    advises: bool  # False: it is only compared with, and the rest is not used
-    updates_per_call: int  # the most that it can advise on in one call of the program
+    constants: Any  # what it hands to the objective, the same for every batch
+    advises: bool  # if False, its loss is only reported for comparison
+    updates_per_call: int  # the most that it can advise on in one compiled call
 
     def advise(self, windows: np.ndarray, starts: np.ndarray) -> dict[str, Any]:
         """Return what it adds to the batches of windows [K, accumulate, batch, block + 1].
 
-        Only the windows that start at `starts` are looked at, which are the first ones.
+        `starts` are the places in the text of the first windows; later windows are not read.
         """
         ...
 
     def save(self, run_folder: Path) -> None:
-        """Write it into the folder of the run."""
+        """Write the model into the folder of the run."""
         ...
 
 
 class TextRun(Run):
-    """A model that learns from windows of tokens. `folder` is that of a run to be resumed."""
+    """A run that trains a model on windows of tokens. `folder`: that of a run to resume."""
 
     shown = "loss", "validation_loss", "tokens_per_second"
     judged_by, least_is_best = "validation_loss", True
@@ -109,10 +109,10 @@ class TextRun(Run):
         return row | self.data.loss_metrics("critic", loss)
 
     def batches(self, first: int, count: int, clock: Clock) -> dict[str, Any]:
-        """Return what `count` updates from number `first` on learn from.
+        """Return the batches of `count` updates, from number `first` on.
 
-        Arrays are [K, accumulate, batch, ...], and K is always `per_call`, so that the program is
-        the same; those after the first `count` are not looked at.
+        Arrays are [K, accumulate, batch, ...]. K is always `per_call`, so that one compiled program
+        serves all calls; batches after the first `count` are not read.
         """
         config, source = self.config, self.data.windows
         windows = source.batches(first, config.windows, self.per_call)
@@ -171,7 +171,7 @@ class TextRun(Run):
         return {"weights": self.state.weights, "learner": rest, "event": np.int64(self.event)}
 
     def restore(self, checkpoint: Checkpoint) -> str:
-        """Go on from a checkpoint. Returns what is lost by it: nothing."""
+        """Continue from a checkpoint; return in words what could not be restored: nothing."""
         tree = trees.unflatten(self._tree(), checkpoint.arrays)
         self.state = tree["learner"]._replace(weights=tree["weights"])
         self.event = int(tree["event"])

@@ -1,6 +1,6 @@
 """Proximal policy optimization. Read `algorithm.py` first; `config.py` has the settings.
 
-Here is what the commands call. JAX is imported when one of these functions is called, not before.
+The commands call these functions. JAX is imported when one of them is called, not before.
 """
 
 from collections.abc import Mapping

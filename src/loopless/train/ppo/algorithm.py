@@ -37,7 +37,7 @@ class PPOLearner(NamedTuple):
     weights: Any  # the network, one vector
     moments: Any  # the optimizer's
     obs: Any  # statistics of the observations; None if they are not normalized
-    returns: Any  # statistics of discounted returns, by which rewards are scaled; None likewise
+    returns: Any  # statistics of discounted returns, by which rewards are scaled; or None
     running: Any  # each env's discounted return so far
     updates: Any
     skipped: Any  # updates left out because they were not finite
@@ -45,7 +45,7 @@ class PPOLearner(NamedTuple):
     failed: Any  # whether learning stopped at one that was not finite
 
     def acting(self) -> dict[str, jax.Array]:
-        """Return the arrays that act, by name."""
+        """Return the arrays that the policy acts with, by name."""
         acting = {"online": self.weights}
         if self.obs is not None:
             acting |= {"obs_mean": self.obs.mean, "obs_variance": self.obs.variance}
@@ -60,7 +60,7 @@ class PPOLearner(NamedTuple):
 
 
 class PPOReport(NamedTuple):
-    """Metrics of an update; and of the rollout, how much of the returns the values explain."""
+    """The metrics of an update, and how much of the rollout's returns the values explain."""
 
     loss: jax.Array
     policy_loss: jax.Array
@@ -81,7 +81,7 @@ class PPOAlgorithm:
     head: Head
     rebuild: Callable[[jax.Array], ActorCritic]
     optimizer: Optimizer
-    cuts: int  # episodes that a time limit may cut in a rollout at no further cost
+    cuts: int  # by a time limit, to expect in a rollout: `width` of `next_values`
 
     # --- networks ------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class PPOAlgorithm:
         )  # fmt: skip
 
     def see(self, acting: Mapping[str, jax.Array], obs: jax.Array) -> jax.Array:
-        """Return observations as the network gets them."""
+        """Return observations as the network gets them: normalized, if so configured."""
         if not self.config.normalize_obs:
             return obs
         return rollouts.normalize_observations(obs, acting["obs_mean"], acting["obs_variance"])
@@ -105,7 +105,7 @@ class PPOAlgorithm:
     # --- advantages ----------------------------------------------------------------------------
 
     def prepare(self, learner: PPOLearner, acted: dict, rollout: Rollout) -> tuple:
-        """Return the learner and the fields [T, N, ...] of the steps; `acted`: what acted."""
+        """Return the learner, and the steps' fields [T, N, ...]; `acted`: the arrays that acted."""
         config, net, valid = self.config, self.rebuild(acted["online"]), rollout.valid
         all_obs, starts, rewards = self.see(acted, rollout.all_obs), rollout.starts, rollout.reward
         params, own, all_values, memories = net.unroll(rollout.memory, all_obs, starts)
@@ -136,7 +136,7 @@ class PPOAlgorithm:
     # --- loss and one update -------------------------------------------------------------------
 
     def loss(self, weights: jax.Array, batch: dict, numbers: dict) -> tuple:
-        """Return the loss of a minibatch, twice, and its parts."""
+        """Return the loss of a minibatch; and for `has_aux` the loss again, with its parts."""
         config, net, valid = self.config, self.rebuild(weights), batch.get("valid")
         if self.config.is_recurrent:
             params, own, values, _ = net.unroll(batch["memory"], batch["obs"], batch["starts"])
@@ -166,8 +166,8 @@ class PPOAlgorithm:
     def update(self, numbers: dict, state: tuple, batch: dict) -> tuple:
         """Make one gradient step on a minibatch; return the state and the metrics.
 
-        state: the learner, and whether the policy has moved far enough (`target_kl`). Then, and if
-        a number is not finite, only the counters change.
+        state: the learner, and whether the policy has moved far enough (`target_kl`). If it has, or
+        if a number is not finite, only the counters change.
         """
         config, (learner, stop) = self.config, state
         gradient, (loss, parts) = jax.grad(self.loss, has_aux=True)(learner.weights, batch, numbers)
@@ -216,7 +216,7 @@ class PPOAlgorithm:
         return learner, PPOReport._make([*(part.mean() for part in metrics), explained])
 
     def coefficients(self, rollout: Any, xp: Any = jnp, dtype: Any = "float32") -> dict[str, Any]:
-        """Return the numbers of rollout number `rollout` that change in a line over the run."""
+        """Return the coefficients at rollout `rollout`, which change linearly over the run."""
         config = self.config
         share = progress(xp.asarray(rollout, dtype) * config.rollout_size, config.steps, xp)
         lines: dict[str, tuple[float, float | None]] = {

@@ -1,4 +1,4 @@
-"""PPO in compiled mode: environments and learner are one program, many rollouts a call.
+"""PPO in compiled mode: environments and learner are one program, with many rollouts in a call.
 
 `engine.run.CompiledRun` drives it. `chunks` and `describe` serve the hosted mode, too.
 """
@@ -93,7 +93,7 @@ class CompiledPPO:
     ) -> tuple[PPOState, tuple[EpisodeSummary, PPOReport]]:
         """Make so many rollouts from number `first` on, and learn; `key` is the run's.
 
-        How many is an argument, so that the last chunk, a shorter one, is the same program.
+        Their number is an argument, so that a shorter last chunk needs no further compilation.
         """
 
         def run_one(i, sums):

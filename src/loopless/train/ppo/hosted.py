@@ -1,4 +1,4 @@
-"""PPO in hosted mode: Gymnasium environments on the host, the learner one compiled call a rollout.
+"""PPO in hosted mode: Gymnasium environments on the host, one compiled call for each rollout.
 
 `engine.run.HostedRun` drives it; the policies that act are in `policy.py`.
 """
@@ -58,7 +58,7 @@ class HostedPPO:
         """Prepare for a chunk: here, nothing."""
 
     def advance(self, event: int, end: int, learning: bool, clock: Clock) -> tuple:
-        """Make rollout number `event` and learn from it; 1, which episodes ended, a report."""
+        """Make rollout `event` and learn from it; return 1, the ended episodes, and a report."""
         with clock("env"):
             rollout, episodes = self._collect(event, clock)
         with clock("learn"):
@@ -94,7 +94,7 @@ class HostedPPO:
         )  # fmt: skip
 
     def greedy_policy(self) -> Any:
-        """Return what takes the likeliest actions, by the weights as they are now."""
+        """Return a policy that takes the likeliest actions, by the current weights."""
         self._greedy.use(self.learner.acting())
         self._greedy.forget()
         return self._greedy
@@ -109,7 +109,7 @@ class HostedPPO:
         return {"weights": acting, "learner": learner, "policy": self.policy.random}
 
     def restore(self, tree: Mapping[str, Any], event: int) -> None:
-        """Go on from a saved tree, with new episodes."""
+        """Continue from a saved tree, with new episodes."""
         self.learner = tree["learner"].with_acting(tree["weights"])
         self.policy.random[:] = tree["policy"]
         self.acted = _copy(self.learner.acting())

@@ -1,7 +1,7 @@
 """PPO policies outside the compiled program: acting on the host, and the exported form.
 
 An MLP acts in compiled host code; convolutions and cores by a compiled call on the device.
-`describe_policy` gives the arrays and the words that are enough to act from NumPy alone.
+`describe_policy` returns arrays and a description that suffice to act with NumPy alone.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ class MLPPolicy(PolicyActor):
 
 
 class DevicePolicy:
-    """Any other network, which acts by a compiled call and has a memory if it has a core."""
+    """A policy with convolutions or a recurrent core (its memory), acting by a compiled call."""
 
     def __init__(self, algorithm: PPOAlgorithm, acting: Mapping[str, Any], seed: int) -> None:
         self._algorithm, self.greedy, self.random = algorithm, False, generator(seed)
@@ -123,7 +123,7 @@ class DevicePolicy:
 def make_policy(
     algorithm: PPOAlgorithm, acting: Mapping[str, Any], seed: int, *, greedy: bool = False
 ) -> Any:
-    """Return what acts by these arrays on the host, as fast as the kind of network allows."""
+    """Return a policy with these arrays, as fast as the kind of network allows."""
     net = jax.eval_shape(algorithm.rebuild, acting["online"])
     is_mlp = net.images is None and net.core is None
     policy = (MLPPolicy if is_mlp else DevicePolicy)(algorithm, acting, seed)
@@ -184,7 +184,7 @@ def describe_policy(
 
 
 def _describe_actions(head: Head) -> tuple[dict[str, Any], str]:
-    """Return the card's entries about actions, and how to take one from the last layer's out."""
+    """Return the card's entries about actions, and how the last layer's `out` gives one."""
     if isinstance(head, ChoiceHead):
         if not head.several:
             return {"actions": head.sizes[0]}, (
