@@ -83,7 +83,7 @@ TOLERANCE = 1e-4  # of the largest feature, in float32 after Adam's first steps
 
 @dataclass(frozen=True)
 class Follower(Call):
-    """`run` is timed; `follow` learns from these indices, and returns the features of all states."""
+    """`run` is timed; `follow` learns from indices, and returns the features of all states."""
 
     follow: Callable[[Indices], np.ndarray]
 
