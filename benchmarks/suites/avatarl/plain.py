@@ -1,4 +1,4 @@
-"""The loss and its gradient by every contender: the code that we replace, ours, baselines, proposals.
+"""The loss and its gradient by every contender: replaced code, ours, baselines, proposals.
 
 The looped original and the two vectorizations that followed it are written from descriptions of
 each. The loops only build action sets; all arithmetic is on whole arrays. Compared with today's
@@ -297,8 +297,7 @@ def on_actions(student: Any, critic: Any, gold: Any, k: int, method: Method = ME
 
 
 def masked(student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD) -> Any:
-    """Return the loss from 2k + 1 places, filled or not: all shapes are known, nothing is read back.
-    """
+    """Return the loss from 2k + 1 places, filled or not: shapes are fixed, nothing is read back."""
     import torch
 
     with torch.no_grad():

@@ -43,8 +43,7 @@ class First(NamedTuple):
 
 @dataclass(frozen=True)
 class Update(Call):
-    """`run` is timed and makes `updates` updates; `first` makes the first one again, for the check.
-    """
+    """`run` is timed and makes `updates` updates; `first` repeats the first one for the check."""
 
     first: Callable[[], First]
     updates: int

@@ -33,7 +33,7 @@ def run(options: Options, result: Result, say: Say) -> None:
 def run_tasks(
     tasks: Sequence[Task], modes: Modes, quick: Task, options: Options, result: Result, say: Say
 ) -> None:
-    """Run a trainer's tasks and the comparison of its modes; with --quick, only the task `quick`."""
+    """Run a trainer's tasks and compare its modes; with --quick, run only the task `quick`."""
     result.settings |= {"episodes": EPISODES, "cores_for_a_run": 1}
     runs = Runs.of(result, options.threads)
     if options.quick:
