@@ -56,7 +56,7 @@ def follow(run: ALLORun, stream: Indices) -> np.ndarray:
 
 def first_layers(case: Learning) -> Layers:
     """Return the encoder of seed 0 before its first step."""
-    algorithm = build(case.config(), cast(Any, None), case.coordinates)  # no sampler: nothing is drawn
+    algorithm = build(case.config(), cast(Any, None), case.coordinates)  # draws nothing
     return algorithm.network(jax.random.key(0)).layers()
 
 

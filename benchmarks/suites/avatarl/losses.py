@@ -179,7 +179,7 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
 
 @lru_cache(maxsize=2)
 def _drawn(case: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return positions that are clear of every threshold; spare ones replace the few that are not."""
+    """Return positions that are clear of every threshold; spares replace the few that are not."""
     generator = np.random.default_rng(0)
     count = case.count + case.count // 8 + 8
     critic = 2 * generator.standard_normal((count, case.vocabulary), dtype=np.float32)

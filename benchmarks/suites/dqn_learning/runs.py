@@ -159,7 +159,7 @@ class Runs(Generic[AnyOutcome]):
             self._cores.put(core)
 
     def _read(self, job: Job) -> AnyOutcome | None:
-        """Return the outcome of an earlier run with the same command and preset, if there is any."""
+        """Return the outcome of an earlier run with the same command and preset, or None."""
         try:
             text = (self.folder / job.name / "outcome.json").read_text(encoding="utf-8")
             outcome = self.outcome_type(**json.loads(text))

@@ -69,7 +69,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Training(Slice):
-    """DQN: every `every` steps it draws `updates` batches, with `repeats` gradient steps on each."""
+    """DQN: each `every` steps it draws `updates` batches, with `repeats` gradient steps on each."""
 
     trainer: ClassVar[str] = "dqn"
 

@@ -134,7 +134,7 @@ def measure_growth(contest: Contest) -> None:
 
 
 def measure_split(steps: int, contest: Contest) -> None:
-    """Measure the share of log, checkpoints and plots in a real run, with all cores and defaults."""
+    """Measure the share of log, checkpoints and plots in a default run, with all cores."""
     label = f"log, checkpoints, plots of {steps:,} steps"
     for name, mode in ((HOSTED, "hosted"), (COMPILED, "compiled")):
         shares: dict[str, float] = {}

@@ -85,8 +85,7 @@ class Learner:
 
 
 class Sampler:
-    """Draws transitions uniformly from contiguous tensors; remembers which until `drawn` is called.
-    """
+    """Uniform draws from contiguous tensors, which are remembered until `drawn` is called."""
 
     def __init__(self, stored: dict[str, np.ndarray], remembers: bool = True) -> None:
         import torch
