@@ -118,10 +118,7 @@ def numbered(
 
 
 def spread(numbers: np.ndarray, probabilities: np.ndarray) -> str:
-    """Return how draws differ from their law; "" if not.
-
-    Cells are stretches of numbers, then numbers with the same remainder.
-    """
+    """Return how draws differ from their law, in stretches and by remainder; "" if not."""
     count = len(probabilities)
     everyone = np.arange(count)
     stretches, digits = everyone * CELLS // count, everyone % CELLS
@@ -132,8 +129,7 @@ def spread(numbers: np.ndarray, probabilities: np.ndarray) -> str:
 
 
 def even_draws(call: Sampler, stored: Arrays, held: np.ndarray) -> str:
-    """Return what is wrong if slots, which hold `held`, are not drawn equally often; "" if nothing.
-    """
+    """Return how draws of slots that hold `held` differ from uniform ones; "" if not."""
     numbers, problem = numbered(joined(call.drawn()), stored, held=held)
     return problem or spread(numbers, np.bincount(held, minlength=len(held)) / len(held))
 
@@ -208,7 +204,7 @@ class Prioritized:
         )
 
     def _by_rank(self, numbers: np.ndarray, powers: np.ndarray) -> str:
-        """Test the law again, over cells of similar priority, where α shows most; "" if it holds."""
+        """Test the law again over cells of similar priority, where α shows most; "" if it holds."""
         ranks = np.empty(self.count, np.int64)
         ranks[np.argsort(powers)] = np.arange(self.count) * CELLS // self.count
         return misfit(ranks[numbers], np.bincount(ranks, powers / powers.sum()))
@@ -249,7 +245,7 @@ class Adding:
         return [{k: v[t : t + self.envs] for k, v in self.stored.items()} for t in cuts]
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Check that the whole buffer holds the new step once, and otherwise only what was stored."""
+        """Check that the buffer holds the new step once, and otherwise only what was stored."""
         held = call.read(output)
         new = held["obs"][:, 0] >= self.count
         if new.sum() != self.envs or len(new) != self.count:
@@ -410,7 +406,7 @@ class Scanned:
 
 
 def scanned(case: Scanned, state: Any, steps: Steps) -> Sampler:
-    """Return a sampler that times a scan over a donated state; the check's draws do not change it."""
+    """Return a sampler that times a scan over a donated state; `draw` leaves the state alone."""
     import jax
 
     fresh = jax.numpy.asarray(case.law.fresh)

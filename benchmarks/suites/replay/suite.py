@@ -88,7 +88,7 @@ EPISODIC_BATCHES = (256, 1024)
 ENVS = 64
 FROM, TO = 10_000, 1_000_000
 # Each draw reads other places, so one warming call does not undo what another contender left in the
-# caches: a sample has many calls.
+# caches: a sample is a millisecond of calls.
 SAMPLE_S = 1e-3
 
 # What is promised: how many times as fast as each of these. A peer counts even if its draws were

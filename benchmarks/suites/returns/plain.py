@@ -33,8 +33,10 @@ def env_step_loop(rewards, values, next_values, terminated, truncated, *, gamma,
 
 
 def as_ticketed(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Return what the proposal gives: truncation ends like termination, and the last step
-    bootstraps from its own value."""
+    """Return what the proposed loop over T gives.
+
+    It treats truncation as termination, and bootstraps the last step from its own value.
+    """
     import torch
 
     going_on = 1.0 - (terminated | truncated).to(rewards.dtype)
@@ -71,8 +73,7 @@ def time_loop(rewards, values, next_values, terminated, truncated, *, gamma, lam
 
 
 def doubling(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Return the right answer by ⌈log₂ T⌉ passes, each composing maps twice as long (Hillis, Steele).
-    """
+    """Return the right answer in ⌈log₂ T⌉ passes that compose ever longer maps (Hillis, Steele)."""
     a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
     reach = 1
     while reach < len(b):

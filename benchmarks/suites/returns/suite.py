@@ -336,7 +336,7 @@ SMALL_SHAPES = ((25, 4), (300, 1), (40, 40), (8, 700))
 
 
 def probe_memory(library: str, steps: int, envs: int) -> float:
-    """Return the extra memory of one call. Use a fresh process: a process's peak only ever grows."""
+    """Return the extra memory of one call. Use a fresh process: its peak only ever grows."""
     import loopless as ll
 
     def call(arrays: list) -> tuple:
