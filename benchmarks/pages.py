@@ -2,9 +2,9 @@
 
     python benchmarks/pages.py README.md benchmarks/RESULTS.md
 
-Between `<!-- bench:NAME -->` and `<!-- end -->` stands what is made of benchmarks/results: the
+The text between `<!-- bench:NAME -->` and `<!-- end -->` is made from benchmarks/results: the
 tables of the suite NAME, or the headlines of several suites ("five", "further", "headlines"). The
-picture docs/images/gains.svg is renewed with them. A test keeps pages and results the same.
+picture docs/images/gains.svg is redrawn, too. A test checks that pages and results agree.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def update(text: str, results: Path) -> str:
 
 
 def suite_page(result: Result) -> Lines:
-    """Return the tables that a suite lays out, then every target, the machine, and the age."""
+    """Return the tables that a suite lays out, then every target, and when it was measured."""
     suite = load_suite(result.suite)
     judged = [row for row in result.measurements if row.section != table.ABLATION]
     parts = [*suite.page(result), target_table(judged), [measured_on(result)]]
@@ -76,7 +76,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: st
 def grid(
     head: str, rows: Sequence[Measurement], down: Axis = "contender", across: Axis = "case"
 ) -> Lines:
-    """Return a table of numbers with their units, names in the order in which they first come."""
+    """Return a table of measurements with their units; names keep the order of `rows`."""
     columns = list(dict.fromkeys(getattr(row, across) for row in rows))
     cells = {(getattr(row, down), getattr(row, across)): cell(row) for row in rows}
     lines = [
@@ -93,7 +93,7 @@ def native_page(result: Result) -> list[Lines]:
 
 
 def claims(head: str, one: str, rows: Sequence[Measurement], gains: bool = False) -> Lines:
-    """Return the table of proposals: what was claimed of each, and what is measured."""
+    """Return the table of proposals: what was claimed of each, and what was measured."""
     lines = [
         [row.contender, row.claim, cell(row), *([_gain(row)] if gains else [])] for row in rows
     ]
@@ -114,7 +114,7 @@ def cell(row: Measurement) -> str:
 
 
 def command(row: Measurement) -> str:
-    """Write the command of a training run; presets have moved since some were measured."""
+    """Write the command of a training run; in older results the presets are at another path."""
     return f"`{row.note.replace(OLD_PRESETS, PRESETS)}`"
 
 
@@ -139,7 +139,7 @@ def measured_on(result: Result) -> str:
 
 
 def headlines(groups: Sequence[str], results: Path) -> list[tuple[Result, Headline]]:
-    """Return the headlines of these groups, from the results that hold them."""
+    """Return the headlines of these groups, each with its result."""
     measured = [load(results / f"{name}.json") for name in names(needed=True)]
     return [
         (result, headline)
@@ -168,7 +168,7 @@ def headline_table(groups: Sequence[str], results: Path) -> Lines:
 
 
 def headline_rows(result: Result, headline: Headline) -> dict[str, Measurement]:
-    """Return the rows of a headline's case by contender; KeyError later if one is not there."""
+    """Return the rows of a headline's case, by contender."""
     place = headline.section, headline.case
     return {row.contender: row for row in result.measurements if (row.section, row.case) == place}
 
@@ -217,7 +217,7 @@ def draw_gains(results: Path) -> str:
 
 
 def main(pages: Sequence[str]) -> None:
-    """Renew these pages and the picture."""
+    """Write these pages and the picture anew."""
     for page in map(Path, pages):
         page.write_text(update(page.read_text(), RESULTS))
     PICTURE.write_text(draw_gains(RESULTS))

@@ -1,4 +1,4 @@
-"""Settings that must stand before the libraries are imported, and hypothesis' profile."""
+"""Make the settings that must precede the import of libraries, and load hypothesis's profile."""
 
 import os
 import shutil
@@ -12,10 +12,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Several agents of one program are spread over devices.
+# Two devices, because a program with several agents spreads them over devices.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 os.environ.setdefault("TRITON_INTERPRET", "1")  # no GPU is needed to run the Triton kernel's logic
-# Tests run in several processes side by side; each library alone would take every core.
+# Tests run in several processes side by side; by default each would use every core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # One cache of compiled XLA programs for all workers of this run and for the processes that tests

@@ -1,4 +1,4 @@
-"""What is raced against what, and what must hold; `loopless bench NAME` runs one of these.
+"""The suites: what is raced against what, and what must hold. `loopless bench NAME` runs one.
 
 A suite is a folder with a `suite.py`. `ORDER` is the order in which all of them run and are shown.
 """

@@ -1,6 +1,6 @@
 """Run a module as a child of a suite: `python -m suites MODULE [WORD …]`.
 
-It is what `python -m MODULE` does, but that it notes which sources of loopless were imported.
+This is `python -m MODULE`, but it also notes which sources of loopless were imported.
 """
 
 import runpy

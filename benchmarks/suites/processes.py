@@ -1,4 +1,4 @@
-"""Start the processes of suites as children, on one core or on all; and prepare this process."""
+"""Start child processes for suites, on one core or on all, and prepare this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPICAL_BYTES = 2 << 20
 
 
 def command_line(module: str, *words: str) -> list[str]:
-    """Return the command line of a module that notes which sources it imports."""
+    """Return the command line that runs a module and notes which sources it imports."""
     return [sys.executable, "-m", "suites", module, *words]
 
 
@@ -31,10 +31,11 @@ def run_child(
     folder: Path | None = None,
     children: set[subprocess.Popen] | None = None,
 ) -> tuple[float, str]:
-    """Run a module: seconds, imports included, and what it printed.
+    """Run a module in a child; return its seconds, imports included, and what it printed.
 
-    RuntimeError has its last line if it fails. With `cores` it runs on these alone, with
-    `folder` in that folder. It is in `children` while it runs, so that others can end it.
+    If the child fails, RuntimeError has the last line of its errors. With `cores` it runs on these
+    alone, with `folder` in that folder. It is in `children` while it runs, so that others can end
+    it.
     """
     start = perf_counter()
     child = subprocess.Popen(
@@ -44,7 +45,7 @@ def run_child(
     children = set() if children is None else children
     children.add(child)
     if cores is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(child.pid, cores)  # long before its libraries ask
+        os.sched_setaffinity(child.pid, cores)  # long before its libraries count the cores
     try:
         printed, errors = child.communicate(timeout=TIMEOUT_S)
     except BaseException:
@@ -60,14 +61,14 @@ def run_child(
 
 
 def one_thread() -> dict[str, str]:
-    """Return the environment of a child that uses one thread of every library."""
+    """Return the environment variables of a child in which every library uses one thread."""
     flags = os.environ.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "")
     environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")
     return environment | {"XLA_FLAGS": f"{flags} {ONE_THREAD_FLAG}".strip(), "JAX_PLATFORMS": "cpu"}
 
 
 def unlimited() -> dict[str, str]:
-    """Return the environment of a child without this process's limits on threads."""
+    """Return the environment variables of a child without this process's limits on threads."""
     kept = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
     return kept | {"XLA_FLAGS": kept.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "").strip()}
 
@@ -79,13 +80,13 @@ def run_command(*words: str) -> float:
 
 
 def use_cores(count: int) -> None:
-    """Run this process on so many cores, the highest numbered, whatever its parent was bound to."""
+    """Bind this process to the `count` highest-numbered cores, whatever its parent is bound to."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1)[-count:])
 
 
 def prepare_like_training(threads: int) -> None:
-    """Make the settings of a training command, which come before JAX starts; then the bench's."""
+    """Make the settings of a training command, which must precede JAX's start, then the bench's."""
     from loopless.train import commands
     from loopless.train.dqn.config import DQN
 
@@ -95,7 +96,7 @@ def prepare_like_training(threads: int) -> None:
 
 @contextmanager
 def warnings_of_peers_ignored() -> Iterator[None]:
-    """Ignore what peers say of their own dependencies when they are imported."""
+    """Ignore the warnings about their dependencies that peers give when they are imported."""
     with warnings.catch_warnings():
         for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, UserWarning):
             warnings.simplefilter("ignore", category)
@@ -103,9 +104,9 @@ def warnings_of_peers_ignored() -> Iterator[None]:
 
 
 def cache_cooler() -> Callable[[], None]:
-    """Return a call that empties the second-level cache, and leaves the third alone.
+    """Return a function that empties the second-level cache, but not the third-level one.
 
-    That is how a training step finds its rollout: written row by row, many forward passes ago.
+    A training step finds the caches like this: its rollout was written many forward passes ago.
     """
     import numpy as np
 

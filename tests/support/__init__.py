@@ -1,1 +1,1 @@
-"""What the tests share: the backends, hypothesis strategies, comparison by derived tolerances."""
+"""Helpers that tests share: backends, hypothesis strategies, comparison by derived tolerances."""

@@ -1,4 +1,4 @@
-"""What the tests of AvataRL share: positions, roads to an answer, and what catches the mutants."""
+"""Helpers of AvataRL's tests: positions, ways through the kernels, checks that catch mutants."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ NAMES = ("student_logits", "critic_logits", "targets")
 
 
 def positions(shape=(6,), vocabulary=12, seed=0, scale=2.0) -> dict:
-    """Logits and gold tokens; JAX compiles every shape anew, so that most tests take this one."""
+    """Return logits and gold tokens. JAX compiles for every shape: most tests use the default."""
     rng = np.random.default_rng(seed)
     return {
         "student_logits": scale * rng.standard_normal((*shape, vocabulary)),
@@ -40,9 +40,10 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Road:
-    """One way through the kernels: a library, and what makes it go there.
+    """One way through the kernels: a library, and a setting that selects the code path.
 
-    Watched it computes in the library's own operations, as on devices other than the CPU.
+    With `watched`, the loss is computed by the library's own operations, as on devices other than
+    the CPU.
     """
 
     backend: Backend
@@ -63,7 +64,7 @@ class Road:
             value, stats = loss(first)
             return Result(float(value), _floats(stats), None)
         if self.backend is JAX:
-            if kernel is avatarl_loss:  # one program for calls with and without a mask
+            if kernel is avatarl_loss:  # so that calls with and without a mask share one program
                 options.setdefault("mask", jnp.ones(rest[-1].shape, bool))
             with mock.patch.object(avatarl, "_loss", _loss_by_arrays if self.watched else _loss):
                 (value, stats), gradient = jax.value_and_grad(loss, has_aux=True)(first)
@@ -94,7 +95,7 @@ ROADS = {
 
 
 def twin(data: dict, **options) -> Result:
-    """The loop's answer."""
+    """Return the answer of the loop twin."""
     loss, stats = loops.avatarl_loss(**data, **options)
     return Result(loss, stats, loops.avatarl_gradients(**data, **options))
 
@@ -110,7 +111,7 @@ def assert_same(got: Result, want: Result, dtype: str = "float64", what: str = "
 
 
 def dense(backend, values, actions, present, size) -> np.ndarray:
-    """Values of actions [..., w] scattered over the vocabulary, as §5.2 of the study compares."""
+    """Scatter values of actions [..., w] over the vocabulary; repeated actions add up."""
     values, actions, present = map(backend.numpy, (values, actions, present))
     out = np.zeros((*actions.shape[:-1], size))
     for place in np.ndindex(actions.shape):
@@ -120,18 +121,18 @@ def dense(backend, values, actions, present, size) -> np.ndarray:
 
 
 def mutant_cases():
-    """Batches that tell the known mistakes from the truth: (data, options)."""
+    """Yield (data, options) of batches on which known mistakes and the right answer differ."""
     plain = positions((4,), 12, 1)
     yield plain, {"top_k": 3}
     yield plain, {"top_k": 3, "entropy_coefficient": 0.3}
-    # Gold last among many, all sets disjoint, so that nothing is left of it when cut short
+    # The three sets are disjoint and gold comes last, so that a set that is cut short loses gold.
     apart = {
         "student_logits": np.tile(np.linspace(3, 0, 60), (2, 1)),
         "critic_logits": np.tile(np.linspace(0, 3, 60), (2, 1)),
         "targets": np.array([30, 31]),
     }
     yield apart, {"top_k": 20}
-    # Duplicates leave room in the set, and token 0 is neither gold nor among the best
+    # Duplicates leave unused places in the set, and token 0 is neither gold nor among the best.
     agreeing = positions((4,), 12, 2)
     agreeing["critic_logits"] = agreeing["student_logits"] + 0.01
     agreeing["targets"] = agreeing["student_logits"].argmax(-1)
@@ -157,7 +158,7 @@ def check_update(function) -> None:
 
 
 def kernel_update(student_logits, critic_logits, targets, **options):
-    """The loss and both gradients, by our kernel and PyTorch."""
+    """Return the loss and both gradients, by our kernel in PyTorch."""
     z, c = (torch.tensor(x, requires_grad=True) for x in (student_logits, critic_logits))
     loss, _ = avatarl_loss(z, c, torch.from_numpy(targets), **options)
     found = torch.autograd.grad(loss, (z, c), allow_unused=True, materialize_grads=True)
@@ -166,5 +167,5 @@ def kernel_update(student_logits, critic_logits, targets, **options):
 
 CHECKS = {"avatarl_update": check_update}
 KERNELS = {"avatarl_update": kernel_update}
-# What the mutants are built on must itself be right.
+# The update that the mutants modify must itself be right.
 TWINS = {"avatarl_update": mutants._update}

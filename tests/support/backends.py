@@ -1,4 +1,4 @@
-"""The three array libraries behind one small face. All three are required: a missing one fails."""
+"""One small interface to the three array libraries. All are required: a missing one fails tests."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ class Backend:
         return self.name
 
     def array(self, x, dtype: str | None = None) -> Any:
-        """`x` as this library's array; floats in `dtype` if it is given, others as they are."""
+        """Convert a NumPy array to this library's, floats to `dtype` if given; else return `x`."""
         if not isinstance(x, np.ndarray):
             return x
         cast = dtype if dtype is not None and x.dtype.kind == "f" else None
@@ -35,7 +35,7 @@ class Backend:
         return {name: self.array(x, dtype) for name, x in data.items()}
 
     def numpy(self, x) -> np.ndarray:
-        """Any library's array as NumPy, floats in float64."""
+        """Convert any library's array to NumPy, floats to float64."""
         if isinstance(x, torch.Tensor):
             x = x.detach()
             x = (x.double() if x.is_floating_point() else x).numpy()

@@ -1,4 +1,4 @@
-"""A headless Chromium, told what to do over a pipe: no driver, no package, no port."""
+"""Control a headless Chromium over a pipe: no driver, no package, no port."""
 
 import base64
 import json
@@ -20,13 +20,13 @@ FLAGS = (
 
 
 class Chromium:
-    """One tab. Everything that the page asked for or complained of is kept."""
+    """One tab. `requests` and `complaints` hold what the page requested, and its errors."""
 
     def __init__(self):
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         theirs_in, self._to = os.pipe()
         self._from, theirs_out = os.pipe()
-        # It reads from its descriptor 3 and writes to 4.
+        # Chromium reads commands from descriptor 3 and writes answers to 4.
         command = f'exec 3<&{theirs_in} 4>&{theirs_out}; exec "$@"'
         self._process = subprocess.Popen(
             [
@@ -53,7 +53,7 @@ class Chromium:
             self.call(f"{domain}.enable")
 
     def call(self, method, **parameters):
-        """One command and its answer; events on the way are kept."""
+        """Send a command and return its result; events that come before it are recorded."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -67,7 +67,7 @@ class Chromium:
             self._keep(found)
 
     def open(self, page: Path, width=1280, dark=False):
-        """Load a file, at this width and in this theme."""
+        """Load a file at this width, in the light or dark theme."""
         self.requests, self.complaints, self._loaded = [], [], False
         self.call(
             "Emulation.setDeviceMetricsOverride",

@@ -1,4 +1,4 @@
-"""Comparison with tolerances that follow from the dtype and the size of the numbers."""
+"""Compare numbers with tolerances that follow from their dtype and size."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 
 
 def assert_close(actual, expected, dtype: str = "float64", what: str = "") -> None:
-    """Equal up to `dtype`'s tolerance, relative to the largest finite number expected."""
+    """Assert equality up to `dtype`'s tolerance, relative to the largest finite expected number."""
     actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
     finite = np.abs(expected[np.isfinite(expected)])
     scale = max(1.0, float(finite.max())) if finite.size else 1.0

@@ -1,4 +1,4 @@
-"""What the tests of device buffers share: transitions that tell themselves apart, laws, copies."""
+"""Helpers of the device buffers' tests: numbered transitions, laws of draws, copies in programs."""
 
 import re
 
@@ -10,7 +10,8 @@ from jax import lax
 GAMMA = 0.9
 MASK = 2**64 - 1
 FIELDS = {
-    "obs": {"near": ((3,), np.float32), "image": ((5, 60), np.uint8)},  # one packed, one apart
+    # `near` is small enough to be packed with other fields; `image` is stored apart.
+    "obs": {"near": ((3,), np.float32), "image": ((5, 60), np.uint8)},
     "action": ((), np.int16),
     "reward": ((), np.float64),
     "next_obs": {"near": ((3,), np.float32), "image": ((5, 60), np.uint8)},
@@ -35,7 +36,7 @@ update = jax.jit(lambda buffer, state, indices, priorities: buffer.update_priori
 
 
 def transition(number, end=""):
-    """Transition `number` of a stream; every number that it holds is its own."""
+    """Return transition `number` of a stream; its contents tell it apart from all others."""
 
     def observation(n):
         return {
@@ -54,7 +55,7 @@ def transition(number, end=""):
 
 
 def cartpole(numbers):
-    """Rows of five fields for an array of numbers, in a graph."""
+    """Return transitions of five fields for an array of numbers; this can be traced by JAX."""
     x = jnp.asarray(numbers, jnp.float32)
     return {
         "obs": jnp.stack([x, 2 * x, 3 * x, 4 * x], -1),
@@ -80,7 +81,7 @@ def leaves(tree, prefix=""):
 
 
 def check_batch(batch, twin, n_step=1):
-    """Every row of a batch is what the twin has in that slot."""
+    """Check that every transition of a batch is what the twin holds in that slot."""
     axes = np.asarray(batch["indices"]).ndim
     flat = {
         name: array.reshape(-1, *array.shape[axes:])
@@ -97,14 +98,14 @@ def check_batch(batch, twin, n_step=1):
 
 
 def words_of(numbers):
-    """64-bit integers as the samplers take them: uint32 [2, ...]."""
+    """Return 64-bit integers as the samplers take them: uint32 [2, ...]."""
     numbers = np.asarray(numbers, np.uint64)
     return jnp.asarray(np.stack([numbers >> np.uint64(32), numbers & np.uint64(2**32 - 1)])
                        .astype(np.uint32))  # fmt: skip
 
 
 def likely(counts, law):
-    """Whether counts have a χ² of p ≥ 1e-4 under a law, by Wilson and Hilferty's cube root."""
+    """Return whether χ² of counts under a law has p ≥ 1e-4, by Wilson and Hilferty's cube root."""
     counts, law = np.asarray(counts, float), np.asarray(law, float)
     if counts[law == 0].any():
         return False
@@ -117,12 +118,12 @@ def likely(counts, law):
 
 
 def compiled_text(step, state, steps=20):
-    """The compiled program of a scan of `step`, its carry donated."""
+    """Return the text of the compiled program that scans `step` with a donated carry."""
     run = jax.jit(lambda c, s: lax.scan(step, c, s), donate_argnums=0)
     return run.lower(state, jnp.arange(steps)).compile().as_text()
 
 
 def copies(text, *shapes):
-    """How often a compiled program copies an array of one of these shapes."""
+    """Count how often a compiled program copies an array of one of these shapes."""
     shapes = "|".join(",".join(map(str, shape)) for shape in shapes)
     return len(re.findall(rf"= \w+\[(?:{shapes})\]\S* copy\(", text))

@@ -1,4 +1,4 @@
-"""The episodic buffer's loop twin, a list of rows; draws as cells, and whether they fit a law."""
+"""The episodic buffer beside its loop twin, a list of rows; and tests of draws against a law."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ HORIZONS = [reference.horizons(row, "double") for row in ROWS]
 
 
 class Beside:
-    """A buffer, and the list of rows that it should hold; each observation is seen only once."""
+    """A buffer, and the list of rows that it should hold; every observation is another number."""
 
     def __init__(self, capacity, convention="double", **options):
         fields = {**FIELDS, "action": ((3,), np.float32)}
@@ -28,7 +28,7 @@ class Beside:
         obs = np.arange(self.next, self.next + length)
         action = np.repeat(obs[:, None], 3, 1).astype(np.float32)
         self.buffer.add_episode(obs=obs, action=action, terminals=np.array(marks), valid=valid)
-        # The list's own account of what must go: whoever is met from the cursor on
+        # Drop the oldest rows, from the cursor on, which the new row overwrites or skips.
         begin = self.cursor
         if begin + length > capacity:
             while self.rows and self.rows[0]["begin"] >= begin:
@@ -61,7 +61,7 @@ class Beside:
             row["steps"] = [left.pop(0) for _ in row["obs"]]
 
     def chance(self, weights=None, steps=None):
-        """What all starts would weigh together."""
+        """Return the sum of the weights of all possible starts."""
         left, total = list(steps or ()), 0.0
         for e, row in enumerate(self.rows):
             of_row = row["weight"] if weights is None else weights[e]
@@ -70,7 +70,7 @@ class Beside:
         return total
 
     def wrong_pairs(self, batch):
-        """How many of the pairs drawn do not lie in one live segment, or start where none may."""
+        """Count the drawn pairs that leave their segment, or start where no pair may start."""
         reach = {
             o: (row["begin"] + t, n if row["weight"] * v > 0 else 0)
             for row in self.rows
@@ -86,7 +86,7 @@ class Beside:
         return wrong
 
     def law(self, discount):
-        """P of each pair (start, later one) of observations, by enumeration."""
+        """Return the probability of each pair (start, later) of observations, by enumeration."""
         rows = self.rows
         cells = reference.pair_probabilities(
             [row["horizons"] for row in rows],
@@ -128,7 +128,7 @@ def assert_same(one, other):
 
 
 def filled(rows=ROWS, convention="double", **options):
-    """A buffer of `rows`, each observation (row, step)."""
+    """Return a buffer of `rows`; each observation is (row, step)."""
     fields = {"obs": ((2,), np.int32)}
     buffer = EpisodicReplayBuffer(sum(map(len, rows)), fields, terminals=convention, **options)
     for e, row in enumerate(rows):
@@ -138,7 +138,7 @@ def filled(rows=ROWS, convention="double", **options):
 
 
 def cells(batch, later="next_obs"):
-    """How often each (row, start, gap) was drawn, read off the observations alone."""
+    """Count how often each (row, start, gap) was drawn, by the observations alone."""
     here, there = batch["obs"].reshape(-1, 2), batch[later].reshape(-1, 2)
     gaps = batch["gap"].ravel()
     same = (there[:, 0] == here[:, 0]) & (there[:, 1] - here[:, 1] == gaps)
@@ -149,13 +149,16 @@ def cells(batch, later="next_obs"):
 
 
 def likely(statistic, freedom):
-    """Whether a χ² has p ≥ 1e-4, by the cube root of Wilson and Hilferty."""
+    """Return whether a χ² has p ≥ 1e-4, by Wilson and Hilferty's cube root."""
     spread = 2 / (9 * freedom)
     return (statistic / freedom) ** (1 / 3) <= 1 - spread + 3.719 * spread**0.5
 
 
 def fits(counts, law):
-    """No mass outside the support, and χ² on cells merged to an expectation of 5: p ≥ 1e-4."""
+    """Return whether counts fit a law: none outside its support, and χ² has p ≥ 1e-4.
+
+    Cells are merged until 5 draws are expected in each.
+    """
     if set(counts) - set(law):
         return False
     draws = sum(counts.values())
@@ -170,7 +173,7 @@ def fits(counts, law):
     observed[-1] += rest[0]
     expected[-1] += rest[1]
     observed, expected = np.array(observed), np.array(expected)
-    assert abs(expected.sum() - draws) < 1e-6 * draws  # the law is a law
+    assert abs(expected.sum() - draws) < 1e-6 * draws  # the probabilities sum to 1
     if len(observed) == 1:
         return True
     return likely(((observed - expected) ** 2 / expected).sum(), len(observed) - 1)

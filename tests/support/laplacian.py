@@ -1,4 +1,4 @@
-"""What the tests of Laplacian losses share: calls, gradients, and what catches the mutants."""
+"""Helpers of the Laplacian losses' tests: calls, gradients, and checks that catch mutants."""
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ WITH_GRADIENTS = (*ALLO, "constraint_features")
 
 
 def assert_alike(actual: dict, expected: dict, dtype: str = "float64", what: str = "") -> None:
-    """Of the same names, shapes and values."""
+    """Assert that both have the same names, shapes and values."""
     assert actual.keys() == expected.keys()
     for name, x in expected.items():
         assert np.shape(actual[name]) == np.shape(x), f"{what}: {name}"
@@ -26,7 +26,7 @@ def assert_alike(actual: dict, expected: dict, dtype: str = "float64", what: str
 
 
 def step(backend, function, call, data: dict, dtype: str = "float64") -> dict:
-    """The loss, its parts, and by the library's own derivatives the gradients of its sum."""
+    """Return the loss, its parts, and the gradients of its sum by the library's own autodiff."""
     arguments = backend.arguments(data, dtype)
     moving = {k: x for k, x in arguments.items() if k in WITH_GRADIENTS and backend.owns(x)}
     if backend is JAX:
@@ -71,7 +71,7 @@ def check_eigenvalues(function) -> None:
 
 
 def summed_eigenvalues(steps, gamma):
-    """1 − Σ_k (1−γ) γ^(k−1) p^k, gap by gap."""
+    """Return 1 − Σ_k (1−γ) γ^(k−1) p^k, summed gap by gap."""
     gaps = np.arange(1, 2000)[:, None]
     return 1 - ((1 - gamma) * gamma ** (gaps - 1.0) * np.asarray(steps) ** gaps).sum(0)
 

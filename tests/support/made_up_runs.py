@@ -1,4 +1,4 @@
-"""Logs of runs that never happened, for the tests of pictures."""
+"""Make logs of runs that never happened, for the tests of pictures."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def rows(count=200, steps=500_000, seeds=1, seed=0, evaluations=10, events=()) -> list[dict]:
-    """A learning curve with everything that is logged beside it."""
+    """Return the rows of a log: a learning curve, with every other metric beside it."""
     generator = np.random.default_rng(seed)
     found = [{"step": 0, "time": 0.0, "kind": "event", "event": "start", "message": ""}]
     for number in range(1, count + 1):
@@ -90,7 +90,7 @@ def rows(count=200, steps=500_000, seeds=1, seed=0, evaluations=10, events=()) -
 
 
 def write(folder: Path, found: list[dict], config: dict | None = None) -> Path:
-    """A run folder with these rows."""
+    """Write a run folder with these rows, and return it."""
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
     if config is not None:

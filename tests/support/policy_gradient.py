@@ -1,4 +1,4 @@
-"""What the tests of the policy-gradient losses share: roads to an answer, what catches mutants."""
+"""Helpers of the policy-gradient losses' tests: ways through the kernels, checks for mutants."""
 
 from dataclasses import dataclass
 
@@ -27,13 +27,13 @@ GRADIENTS_OF = {name: getattr(reference, f"{name}_gradients") for name in CALLS}
 
 
 def scalars(result) -> list:
-    """Loss and parts in one list."""
+    """Return the loss and its parts in one list."""
     loss, parts = result
     return [loss, *parts]
 
 
 def gradients_of(name: str, data: dict) -> dict:
-    """The twin's closed form, by name."""
+    """Return the twin's closed-form gradients, by argument."""
     return dict(zip(INPUTS, CALLS[name](GRADIENTS_OF[name], data), strict=True))
 
 
@@ -59,7 +59,7 @@ def check_update(name: str, function) -> None:
 
 
 def kernel_update(name: str, data: dict):
-    """The loss and its gradients by every array, by our kernel and PyTorch."""
+    """Return the loss and its gradients by every array, by our kernel in PyTorch."""
     tensors = TORCH.arguments(data)
     variables = [tensors[key].requires_grad_() for key in ROWS]
     loss, _ = CALLS[name](KERNELS_OF[name], tensors)
@@ -77,7 +77,7 @@ KERNELS = KERNELS_OF | {
     "ppo_update": lambda data: kernel_update("ppo_loss", data),
     "policy_gradient_update": lambda data: kernel_update("policy_gradient_loss", data),
 }
-# What the mutants of a whole update are built on must itself be right.
+# The updates that mutants modify must themselves be right.
 TWINS = TWINS_OF | {
     "ppo_update": mutants._update,
     "policy_gradient_update": mutants._plain_update,
@@ -86,10 +86,10 @@ TWINS = TWINS_OF | {
 
 @dataclass(frozen=True)
 class Road:
-    """One way through the kernels: a library, and what makes it go there."""
+    """One way through the kernels: a library, and settings that select the code path."""
 
     backend: Backend
-    gradients: bool = False  # log-probabilities, values and entropies ask for one
+    gradients: bool = False  # whether log-probabilities, values and entropies require gradients
     watched: bool = False
     elsewhere: bool = False
 
@@ -103,7 +103,7 @@ class Road:
         return found
 
     def loss(self, name: str, data: dict, dtype: str = "float64", **options) -> list:
-        """Loss and parts of one kernel, as this library's scalars."""
+        """Return loss and parts of one kernel, as this library's scalars."""
         arguments = self.arguments(data, dtype)
         if not self.watched:
             return scalars(CALLS[name](KERNELS_OF[name], arguments, **options))

@@ -1,4 +1,4 @@
-"""What the tests of Q-learning share: the roads to an answer, and what catches the mutants."""
+"""Helpers of Q-learning's tests: the ways through the kernels, and checks that catch mutants."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ LOSSES = ({"loss": "mse"}, {"loss": "huber"}, {"loss": "huber", "delta": 0.3})
 
 
 def assert_alike(actual, expected, dtype: str = "float64", what: str = "") -> None:
-    """Close, and of one shape: a comparison that broadcasts hides the mistakes that do."""
+    """Assert equal shapes and close values: a check that broadcasts hides a wrong broadcast."""
     assert np.shape(actual) == np.shape(expected), what
     assert_close(actual, expected, dtype, what)
 
@@ -57,7 +57,7 @@ def expected_update(data):
 
 
 def kernel_update(data):
-    """Targets, losses, errors and gradients by our kernels and PyTorch."""
+    """Return targets, losses, errors and gradients, by our kernels in PyTorch."""
     names = ("q", "actions", "rewards", "terminated", "next_q")
     q, actions, rewards, terminated, next_q = (torch.from_numpy(data[name]) for name in names)
     q.requires_grad_(), next_q.requires_grad_()
@@ -71,7 +71,7 @@ def kernel_update(data):
 
 CHECKS = {"q_targets": check_targets, "q_loss": check_loss, "q_update": check_update}
 KERNELS = {"q_targets": ll.q_targets, "q_loss": ll.q_loss, "q_update": kernel_update}
-# What the mutants of a whole update are built on must itself be right.
+# The update that mutants modify must itself be right.
 TWINS = {
     "q_targets": reference.q_targets,
     "q_loss": reference.q_loss,
@@ -80,22 +80,22 @@ TWINS = {
 
 
 class Watched(TorchDispatchMode):
-    """Something that looks on, as tracers do: then tensors must stay tensors."""
+    """A dispatch mode that does nothing: under any mode, as under tracers, tensors stay tensors."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
 
 
 class Elsewhere(torch.Tensor):
-    """Tensors without memory that NumPy could see; what a GPU's are, as far as the code knows."""
+    """A tensor type that the kernels do not view as NumPy, and so treat like one on a GPU."""
 
 
 @dataclass(frozen=True)
 class Road:
-    """One way through the kernels: a library, and what makes it go there."""
+    """One way through the kernels: a library, and settings that select the code path."""
 
     backend: Backend
-    gradients: bool = False  # the first floating argument asks for one
+    gradients: bool = False  # whether `q` requires a gradient
     watched: bool = False
     elsewhere: bool = False
 

@@ -1,4 +1,4 @@
-"""Rows of a stream, each number its own, and the rollout buffer's loop twin: lists of such rows."""
+"""Numbered steps of a stream, and the rollout buffer's loop twin, which is lists of them."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def make(library="numpy", steps=STEPS, envs=ENVS, fields=FIELDS, **options):
 
 
 def row_of(number, end=""):
-    """Row `number` of a stream; every number that it holds is its own."""
+    """Return step `number` of a stream; its contents tell it apart from all others."""
     return {
         "row": number + 1,
         "rewards": float(np.sin(number)),
@@ -38,7 +38,7 @@ def row_of(number, end=""):
 
 
 def step_of(rows):
-    """What `add` takes, from one row or from a list of them."""
+    """Return the arguments of `add` for one step, or for a list with one of each environment."""
     names = ("row", "rewards", "values", "terminated", "truncated")
     if isinstance(rows, dict):
         step = {name: rows[name] for name in names}
@@ -68,7 +68,7 @@ def as_bytes(state):
 
 
 def gae_by_loop(rows, last_value, next_step):
-    """Advantages of one column, one row at a time; 0 where the row is a reset."""
+    """Return the advantages of one environment, step by step; 0 where the step is a reset."""
     advantages, following = [0.0] * len(rows), 0.0
     for t in reversed(range(len(rows))):
         row = rows[t]
@@ -88,7 +88,7 @@ def gae_by_loop(rows, last_value, next_step):
 
 
 class Lists:
-    """A rollout buffer of lists of dicts."""
+    """The loop twin of the rollout buffer: a list of dictionaries for each environment."""
 
     def __init__(self, next_step):
         self.next_step = next_step
@@ -125,7 +125,7 @@ class Lists:
         return zeroed
 
     def padded(self, value):
-        """value(row) at each filled cell and 0 elsewhere, [longest, envs]."""
+        """Return value(row) at each filled cell and 0 elsewhere, [longest, envs]."""
         longest = range(max(map(len, self.columns)))
         cells = [[value(c[t]) if t < len(c) else 0 for c in self.columns] for t in longest]
         return np.array(cells).reshape(len(longest), ENVS)

@@ -1,6 +1,6 @@
 """Environments whose every number is known, so that a test can say what should come out.
 
-Entered in Gymnasium's registry by text entry points, so that worker processes find them.
+They are registered with Gymnasium by text entry points, so that worker processes find them.
 """
 
 import os
@@ -11,9 +11,9 @@ import numpy as np
 
 
 class Scripted(gymnasium.Env):
-    """Episodes of given lengths and ends, in turn; an observation is (id, episode, step, action).
+    """Episodes of known lengths and ends, in turn; an observation is (id, episode, step, action).
 
-    ends: [(length, kind), ...] with kind "terminated", "truncated" or "both". `id` is drawn from
+    ends: [(length, kind), ...] with kind "terminated", "truncated" or "both". The id is drawn from
     the seed, so that sub-environments can be told apart.
     """
 
@@ -44,14 +44,14 @@ class Scripted(gymnasium.Env):
 
 
 def legal(obs, n=5):
-    """The masks of observations [..., 4] of `Legal`: one action in three is not legal."""
+    """Return the masks that belong to observations [..., 4]: one action in three is illegal."""
     return (np.asarray(obs)[..., :3].sum(-1)[..., None] + np.arange(n)) % 3 != 0
 
 
 class Legal(Scripted):
-    """`Scripted` with masks that its observations tell, in one of the ways to say them.
+    """`Scripted` with action masks in `info`, which follow from its observations.
 
-    how: "info"; "list", a list in info; "missing", in info but not after the second step.
+    how: "info", as an array; "list", as a list; "missing", not from an episode's second step on.
     """
 
     def __init__(self, how="info", n=5, sizes=None, **options):
@@ -76,14 +76,14 @@ class Legal(Scripted):
 
 
 class LegalMethod(Scripted):
-    """The same masks by a method."""
+    """`Scripted` with the same masks, from a method `action_masks`."""
 
     def action_masks(self):
         return legal(self._obs(0))
 
 
 class Echo(gymnasium.Env):
-    """The observation is the action that was taken, which must be one of the space's own."""
+    """An environment whose observation is the last action, which must be in its action space."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
     observation_space = gymnasium.spaces.Box(-9, 9, (2,), np.float64)
@@ -105,12 +105,12 @@ class Echo(gymnasium.Env):
 
 
 def many_echoes(num_envs, kind="Box"):
-    """A native vector environment of `Echo`."""
+    """Return a native vector environment of `Echo`."""
     return gymnasium.vector.SyncVectorEnv([lambda: Echo(kind)] * num_envs)
 
 
 class Bad(gymnasium.Env):
-    """Goes wrong at step `at` in the way that is asked for."""
+    """An environment that goes wrong at step `at`, or at a reset, in the way that `how` says."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
@@ -142,7 +142,7 @@ class Bad(gymnasium.Env):
 
 
 class Spaces(gymnasium.Env):
-    """Any spaces; the observation is a fixed one, and actions are kept."""
+    """An environment of any spaces; its observation is fixed, and it records the actions."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
 

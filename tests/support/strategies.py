@@ -1,17 +1,17 @@
-"""Hypothesis strategies: rollouts of any shape, with ends, padding and per-step discounts."""
+"""A hypothesis strategy: rollouts of several shapes, with ends, padding and per-step discounts."""
 
 import numpy as np
 from hypothesis import strategies as st
 
 from loopless.verify.cases.rollouts import padded, rollout
 
-# JAX compiles every operation anew for each shape, so shapes come from a short list.
+# JAX compiles every operation again for each shape, so shapes come from a short list.
 SHAPES = ((1,), (7,), (1, 3), (2, 1), (5, 4), (6, 2, 3), (4, 0), (9, 11))
 
 
 @st.composite
 def rollouts(draw, shapes=SHAPES, padding: bool = True, arrays: bool = True) -> dict:
-    """Arguments of any estimator; time is the first axis."""
+    """Draw the arguments of any estimator; time is the first axis."""
     shape = draw(st.sampled_from(shapes))
     seed = draw(st.integers(0, 2**16))
     rates = st.sampled_from((0.0, 0.1, 0.5, 1.0))

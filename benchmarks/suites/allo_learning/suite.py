@@ -1,6 +1,6 @@
-"""The suite `allo_learning`: the paper's results on Laplacian representations, over seeds.
+"""The suite `allo_learning`: the ALLO paper's results on Laplacian representations, over seeds.
 
-What is learned is in `tasks.py`; runs are made by `suites.dqn_learning.runs`, none of them twice.
+The tasks are in `tasks.py`. `suites.dqn_learning.runs` makes the runs, and makes none twice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TITLES = {
 
 
 def run(options: Options, result: Result, say: Say) -> None:
-    """Train everything. Rows are renewed as runs end; Ctrl-C passes through."""
+    """Train everything. Rows are updated as runs end; Ctrl-C passes through."""
     result.settings |= {"cores_for_a_run": 1, "layouts_of_the_paper": options.grids is not None}
     runs = Runs.of(result, options.threads, evaluation=EVALUATION)
     if options.grids is None:
@@ -44,7 +44,7 @@ def run(options: Options, result: Result, say: Say) -> None:
 
 
 def train(runs: Runs, wanted: Sequence[Task], options: Options, result: Result, say: Say) -> None:
-    """Make the runs of the tasks."""
+    """Make the runs of the tasks, and their rows."""
     make_runs(
         runs,
         [task.job for task in wanted],
@@ -96,7 +96,7 @@ def row_of(task: Task, outcomes: Mapping[Any, Outcome | RunFailed]) -> Measureme
 
 
 def targets(task: Task, outcome: Outcome) -> Iterator[Target]:
-    """Yield what is asked of a run that ended; similarities are in per cent, to be readable."""
+    """Yield the targets of a run that has ended; similarities are in per cent, to be readable."""
     final = [100 * score for score in outcome.final]
     if task.each is not None:
         yield at_least(100 * task.each, min(final), f"{task.each:.1%} similar, each agent")
@@ -126,7 +126,7 @@ def worst_error(outcome: Outcome) -> float:
 
 
 def evaluate(path: Path) -> dict[str, Any]:
-    """Return similarities [agents] at the end and at their best, curves, and the eigenvalues."""
+    """Return each agent's similarity at the end and at its best, its curve, and eigenvalues."""
     from loopless.runs.metrics import columns, read
     from loopless.runs.pictures import snapshots
 

@@ -1,7 +1,7 @@
-"""What ALLO has to learn, by which preset, how well: six results, each a few runs.
+"""What ALLO has to learn, by which preset, and how well: six results, a few runs each.
 
 A preset is a file that `loopless train allo --config` takes. The paper's own layouts are not ours
-to ship: where `--grids DIR` names a folder that holds them they are run, too.
+to ship; they are run if `--grids DIR` names a folder that holds them.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ class Job:
 
     @property
     def path(self) -> Path:
-        """Of its preset, from the root of the checkout."""
+        """Return the path of its preset, from the root of the checkout."""
         return PRESETS / "allo" / f"{self.preset}.toml"
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Return the name of its folder."""
         told = [word.strip("-").replace(".", "_") for word in self.flags]
         return "-".join([self.preset, *([self.layout] if self.layout else []), *told])
 
     @property
     def words(self) -> list[str]:
-        """The command line, without where the run is put."""
+        """Return the words of the command, without those that say where the run is put."""
         return self._words(str(self.folder / f"{self.layout}.txt") if self.folder else "")
 
     @property
     def command(self) -> str:
-        """The same for the result, which does not tell where the layouts were."""
+        """Return the command for the result, which does not say where the layouts were."""
         return shlex.join(["loopless", *self._words(f"DIR/{self.layout}.txt")])
 
     def _words(self, grid: str) -> list[str]:
@@ -56,11 +56,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """A row: a run, and what is asked of the similarities of its agents at the end.
+    """A row: a run, and what its agents' similarities at the end must be.
 
-    The mean is at least `mean` and at most `most`, every agent is at least `each`, and they are
-    apart by less than `spread`; 2 … d of the eigenvalues are within `percent`, and the first one
-    is below `first`.
+    Their mean is at least `mean` and at most `most`, every one is at least `each`, and they differ
+    by at most `spread`. Eigenvalues 2 … d are within `percent` of the truth, and the first is at
+    most `first`.
     """
 
     number: int  # of the result
@@ -76,16 +76,17 @@ class Task:
 
 
 def mazes(label: str, job: Job) -> list[Task]:
-    """Return a maze that ALLO learns, and GGDO does not."""
+    """Return both tasks of a maze that ALLO learns, and GGDO does not."""
     ggdo = replace(job, flags=(*job.flags, "--objective", "ggdo"))
     return [Task(1, label, ALLO, job, each=0.995), Task(1, label, GGDO, ggdo, most=0.45)]
 
 
 ROOMS = Job("rooms")
-# In many rooms a walk is slow: long gaps set its eigenvalues apart.
+# In many rooms a walk is slow: only long gaps set its eigenvalues apart.
 FAR = ("--discount", "0.99", "--episode-length", "500")
 THREE_ROOMS = replace(ROOMS, seeds=THREE)
-# The paper's rate, which is for its own scale. Behind a large barrier neighbours turn slowly.
+# The paper's barrier rate, which is for its scale, "full". With a large barrier, neighboring
+# components separate slowly.
 RISING = ("--scale", "full", "--barrier", "0.1", "1", "10", "--barrier-rate", "0.01")
 SHIPPED = (
     *mazes("GridCorridor-12", Job("corridors")),
@@ -131,7 +132,7 @@ QUICK = (
 
 
 def tasks(grids: Path | None) -> list[Task]:
-    """Return all tasks; those of the paper's layouts if there is a folder of them."""
+    """Return all tasks, with those of the paper's layouts if there is a folder of them."""
     if grids is None:
         return [*SHIPPED]
     paper = [

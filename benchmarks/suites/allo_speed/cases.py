@@ -1,8 +1,8 @@
-"""What is learned in this suite, GridRoom-4 as the original script had it, and what is right.
+"""The case of this suite, GridRoom-4 with the original script's settings, and its check.
 
-A contender is right if it makes the same features of the same indices as `follow` does in float64:
-NumPy, gradients by hand, the loss of the loop twins; Adam on the encoder, plain ascent on the
-duals, a barrier that stands still.
+A contender is right if it learns the same features from the same indices as `follow` does in
+float64: NumPy with gradients by hand, the loss of the loop twins, Adam on the encoder, plain
+ascent on the duals, and a constant barrier.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Indices = np.ndarray  # [steps, 3, batch]: states, later ones, others
 
 @dataclass(frozen=True)
 class Rules:
-    """The original script's settings, by the names of our trainer's."""
+    """The original script's settings, under the names that our trainer has for them."""
 
     learning_rate: float = 3e-4
     dual_rate: float = 3e-4
@@ -59,7 +59,7 @@ def follow(layers: Layers, coordinates: np.ndarray, stream: Indices, rules: Rule
 
 
 def forward(parts: list[np.ndarray], x: np.ndarray) -> list[np.ndarray]:
-    """Return the input, what each hidden layer gives, and the features."""
+    """Return the input, the output of each hidden layer, and the features."""
     found = [x]
     for weight, bias in zip(parts[:-2:2], parts[1:-2:2], strict=True):
         found.append(np.maximum(found[-1] @ weight + bias, 0))
@@ -67,7 +67,7 @@ def forward(parts: list[np.ndarray], x: np.ndarray) -> list[np.ndarray]:
 
 
 def backward(parts: list[np.ndarray], found: list[np.ndarray], pull: np.ndarray) -> list:
-    """Return the gradient of each part, given that of the features."""
+    """Return the gradient by each weight and bias, given the gradient by the features."""
     gradients: list[np.ndarray] = []
     for at in range(len(parts) // 2 - 1, -1, -1):
         gradients = [found[at].T @ pull, pull.sum(0), *gradients]
@@ -83,14 +83,17 @@ TOLERANCE = 1e-4  # of the largest feature, in float32 after Adam's first steps
 
 @dataclass(frozen=True)
 class Follower(Call):
-    """`run` is timed; `follow` learns from given indices, and gives the features of all states."""
+    """`run` is timed; `follow` learns from indices, and returns the features of all states."""
 
     follow: Callable[[Indices], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Learning:
-    """Batches of `batch` pairs, an MLP of these widths; rows of the original's length."""
+    """Training on batches of `batch` pairs, with an MLP of these widths.
+
+    The data are `envs` walks of `length` steps, as many and as long as the original's.
+    """
 
     trainer: ClassVar[str] = "allo"
     batch: int = 256
@@ -116,11 +119,11 @@ class Learning:
 
     @cached_property
     def coordinates(self) -> np.ndarray:
-        """[states, 2]: what an encoder sees."""
+        """Return what an encoder sees, [states, 2]."""
         return self.world.xy("centred")
 
     def config(self, **changes: Any) -> ALLO:
-        """Return the same for our trainer."""
+        """Return this case as a config of our trainer."""
         return ALLO(**self.settings() | changes)
 
     def settings(self) -> dict[str, Any]:
@@ -133,7 +136,7 @@ class Learning:
         }  # fmt: skip
 
     def words(self) -> list[str]:
-        """Return the same as flags of `loopless train allo`."""
+        """Return this case as flags of `loopless train allo`."""
         flags = [f"--{name.replace('_', '-')}" for name in self.settings()]
         values = [x if isinstance(x, tuple) else (x,) for x in self.settings().values()]
         pairs = zip(flags, values, strict=True)
@@ -141,14 +144,14 @@ class Learning:
 
     @cached_property
     def layers(self) -> Layers:
-        """The encoder at the start, as our trainer's seed 0 draws it."""
+        """Return the encoder at the start, as our trainer's seed 0 draws it."""
         from suites.allo_speed.ours import first_layers
 
         return first_layers(self)
 
     @cached_property
     def stream(self) -> Indices:
-        """States, later ones and others [FOLLOWED, 3, batch] to be learned from."""
+        """Return the indices to learn from: states, later ones, others, [FOLLOWED, 3, batch]."""
         rng, shape = np.random.default_rng(0), (FOLLOWED, self.batch)
         rows, other_rows = rng.integers(self.envs, size=(2, *shape))
         starts, other_starts = rng.integers(self.length - 4, size=(2, *shape))
@@ -158,7 +161,7 @@ class Learning:
 
     @cached_property
     def expected(self) -> np.ndarray:
-        """[states, d]: the features after `stream`."""
+        """Return the features after learning from `stream`, [states, d]."""
         layers = [(w.astype(np.float64), b.astype(np.float64)) for w, b in self.layers]
         return follow(layers, self.coordinates, self.stream, self.rules)
 

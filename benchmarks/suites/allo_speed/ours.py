@@ -1,4 +1,4 @@
-"""Our trainer in this suite: as it runs, by batches, and several seeds in one program.
+"""Our trainer in this suite: by default, with `--encode batches`, and several seeds in one program.
 
 A call is a chunk with its row of metrics. Importing this imports JAX, so the suite does it late.
 """
@@ -45,7 +45,7 @@ def started(case: Learning, **changes: Any) -> ALLORun:
 
 
 def follow(run: ALLORun, stream: Indices) -> np.ndarray:
-    """Return the features of all states, learned from these indices, from the start of seed 0."""
+    """Return the features of all states after learning from these indices, starting as seed 0."""
     algorithm, update = run.algorithm, jax.jit(run.algorithm.update)
     learner = algorithm.init(jax.random.key(0), jnp.float32(run.config.barrier[0]))
     for step, drawn in enumerate(stream):
@@ -56,7 +56,7 @@ def follow(run: ALLORun, stream: Indices) -> np.ndarray:
 
 def first_layers(case: Learning) -> Layers:
     """Return the encoder of seed 0 before its first step."""
-    algorithm = build(case.config(), cast(Any, None), case.coordinates)  # which draws no pairs
+    algorithm = build(case.config(), cast(Any, None), case.coordinates)  # draws nothing
     return algorithm.network(jax.random.key(0)).layers()
 
 
@@ -76,12 +76,12 @@ IN_ONE_PROGRAM = Contender(TOGETHER, "loopless", "ours", partial(_prepare, seeds
 
 
 def followed(case: Learning, worker: Worker) -> Follower:
-    """Time a run in another process; what is checked is a run in this one."""
+    """Return a call that times a run in another process, and checks a run in this one."""
     return Follower(worker, lambda _: None, partial(follow, started(case)))
 
 
 def on_two_cores(stack: ExitStack) -> Contender:
-    """Return all seeds in a process with two cores, which `stack` ends."""
+    """Return the contender with all seeds in a process with two cores, which `stack` ends."""
 
     def prepare(case: Learning) -> Follower:
         return followed(case, stack.enter_context(Worker(case, ENDLESS | {"seeds": SEEDS})))
@@ -91,9 +91,9 @@ def on_two_cores(stack: ExitStack) -> Contender:
 
 
 def count_operations(case: Learning, **changes: Any) -> float:
-    """Return the millions of floating-point operations of one update, sampling apart.
+    """Return the millions of floating-point operations of one update, without sampling.
 
-    XLA sees nothing of what a program calls, so here all products are its own.
+    XLA does not count what our native code computes, so here XLA makes all matrix products itself.
     """
     from loopless.arrays.xla_cpu import product as jax_product
 

@@ -1,11 +1,12 @@
-"""The original pipeline's form, written from a description of it: a step at a time from Python.
+"""The original pipeline, written from a description of it: one step at a time from Python.
 
-Each step draws two batches on the host, one pair after the other with a search for the end of its
-episode; copies three arrays of states to the device and gathers their coordinates there, outside
-of the compiled update; and calls the encoder three times in it. Every hundred steps some forty
-numbers are fetched one by one; every thousand three figures are drawn while training waits. What
-the founding note proposed is a switch each of a `Form`. Further down are its way to collect, its
-pictures, and its whole run (`python -m suites.allo_speed.plain STEPS FOLDER`, seconds as JSON).
+Each step draws two batches on the host, pair by pair, with a search for the end of each episode;
+copies three arrays of states to the device and gathers their coordinates there, outside the
+compiled update; and calls the encoder three times in that update. Every hundred steps some forty
+numbers are fetched one by one; every thousand steps three figures are drawn while training waits.
+Each proposal of the founding note (docs/speed.md) is a switch of `Form`. Further down are how it
+collects data, its pictures, and its whole run (`python -m suites.allo_speed.plain STEPS FOLDER`,
+which prints seconds as JSON).
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from loopless.envs.grids.world import GridWorld, make_grid
 from suites.allo_speed.cases import GRID, Indices, Layers, Learning, Rules
 
 LOG_EVERY, PLOT_EVERY = 100, 1000
-MOST_TERMINALS = 100  # a row's, in the proposed table
+MOST_TERMINALS = 100  # of a row that the proposed table holds
 
 
 @dataclass(frozen=True)
 class Form:
-    """Which of the founding note's proposals are followed; none is the original."""
+    """Which of the founding note's proposals are followed; the default is the original."""
 
     table_sampling: bool = False
     one_encoder_call: bool = False
@@ -46,7 +47,7 @@ class Form:
 
 
 class Plain:
-    """A run of the original's form; `run` goes some steps on."""
+    """A run in the original's form; `run` continues it by some steps."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Plain:
         return {name: x.item() for name, x in metrics.items()}
 
     def follow(self, stream: Indices) -> np.ndarray:
-        """Learn from these indices, from where it stands; the features of all states."""
+        """Learn from these indices, from the present weights; return the features of all states."""
         for drawn in stream:
             self.learn(*drawn)
         return self.features()
@@ -121,7 +122,7 @@ class Plain:
         return draw()
 
     def _by_search(self) -> tuple[np.ndarray, np.ndarray]:
-        """Draw one pair after the other: row, start, a search for the marks ahead, gap."""
+        """Draw pair by pair: a row, a start, a search for the marks ahead of it, a gap."""
         generator, gamma = self.generator, self.rules.discount
         steps = self.obs.shape[1]
         states, later = [], []
@@ -137,7 +138,7 @@ class Plain:
         return np.array(states), np.array(later)
 
     def _by_table(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return all pairs at once, the marks of each row from a padded table."""
+        """Draw all pairs at once; a padded table holds the marks of each row."""
         generator, gamma, table = self.generator, self.rules.discount, self.table
         assert table is not None
         steps = self.obs.shape[1]
@@ -173,7 +174,7 @@ def encode(layers: Any, x: jax.Array) -> jax.Array:
 
 
 def update(form: Form, optimizer: Any, limit: float, params: Any, moments: Any, *batches: Any):
-    """Make one step: loss, gradients, Adam on the encoder, plain descent on the rest."""
+    """Make one update: loss, gradients, Adam on the encoder, plain descent on the rest."""
     gradient, metrics = jax.grad(partial(loss, form), has_aux=True)(params, *batches)
     changes, moments = optimizer.update(gradient, moments)
     params = optax.apply_updates(params, changes)
@@ -223,7 +224,7 @@ def loss(form: Form, params: Any, here: Any, there: Any, others: Any) -> tuple[A
 
 
 def gate(errors: jax.Array, threshold: Any) -> jax.Array:
-    """Return which components have all predecessors within the threshold."""
+    """Return 1 for components whose predecessors are all within the threshold, else 0."""
     below = jnp.prod((jnp.abs(errors) < threshold).astype(errors.dtype), 1)
     return jnp.concatenate([jnp.ones_like(below[:1]), jnp.cumprod(below)[:-1]])
 
@@ -237,7 +238,7 @@ def _optimizer(rate: float, dual_rate: float) -> optax.GradientTransformation:
 
 
 class Row(NamedTuple):
-    """An environment and its row: where it writes next, and what it has written."""
+    """An environment and its row of data: where it writes next, and what it has written."""
 
     state: jax.Array
     age: jax.Array

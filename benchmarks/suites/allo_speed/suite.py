@@ -1,7 +1,7 @@
 """The suite `allo_speed`: training steps and whole runs beside the original pipeline.
 
-What is learned and what has to come out is in `cases.py`, our trainer as a contender in `ours.py`,
-and the original pipeline, written plainly, in `plain.py`.
+The cases and their checks are in `cases.py`, our trainer as a contender in `ours.py`, and the
+original pipeline, written plainly, in `plain.py`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from suites.processes import one_thread, prepare_like_training, run_child
 
 SMALL, LARGE = Learning(256), Learning(1024)
 STEPS = 20_000
-PLOTS = 3  # that are timed
-WHOLE_RUNS = 3  # of ours, which are short enough for a neighbour of the machine to be felt
+PLOTS = 3  # how often plots are timed
+WHOLE_RUNS = 3  # of ours, which are so short that other work on the machine would show
 
 TITLES = {
     "steps": "Training steps a second, sampling included",
@@ -102,7 +102,7 @@ def measure_operations(cases: Iterable[Learning], contest: Contest) -> None:
 
 
 def measure_seeds(case: Learning, contest: Contest) -> None:
-    """Race all seeds of one program, on one core and on two, against one run."""
+    """Race one program with all seeds, on one core and on two, against one run."""
     from suites.allo_speed import ours
 
     racing = [ours.CONTENDER, ours.IN_ONE_PROGRAM]
@@ -128,7 +128,7 @@ def measure_whole(steps: int, contest: Contest) -> None:
 
 
 def _measured(row: Measurement, runs: int, measure: Callable[[], dict[str, Any]]) -> Measurement:
-    """Return the row of the middle run, and what all took; what goes wrong ends up in the row."""
+    """Return the row of the median run, with the seconds of all; a failure ends up in the row."""
     try:
         found = sorted((measure() for _ in range(runs)), key=lambda run: run["seconds"])
     except (RuntimeError, OSError, ValueError, KeyError) as problem:
@@ -147,7 +147,7 @@ def measure_proposals(case: Learning, contest: Contest) -> None:
 
 
 def seconds_of_plots(case: Learning, count: int = PLOTS) -> float:
-    """Return what the original's figures take, the first time left out."""
+    """Return the median seconds of drawing the original's figures, without the first time."""
     run, taken = original(case), []
     run.run(LOGGED)
     with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +175,7 @@ LOG_SHARE = 2.0  # per cent of the training thread's time
 
 
 def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> Rows:
-    """Judge steps a second; `steps` has those of a call, by contender."""
+    """Judge steps a second; `steps` has the steps of a call, by contender."""
     rows = [as_rate(row, steps[row.contender], RATE) for row in rows]
     if case.batch not in FASTER:
         return rows
@@ -183,7 +183,7 @@ def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> Rows:
 
 
 def judge_operations(rows: Rows) -> Rows:
-    """Ask ours to compute no more than the three-call form; by batches it is that form."""
+    """Judge that ours computes no more than the original, and state how much it does by batches."""
     counts = values(rows)
     share = {name: ratio(counts[name], counts.get(ORIGINAL)) for name in counts}
     rows = attach(rows, OURS, [at_most(1.0, share.get(OURS), f"as many as the {ORIGINAL}")])
@@ -192,7 +192,7 @@ def judge_operations(rows: Rows) -> Rows:
 
 
 def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> Rows:
-    """Return steps a second, over all seeds, of which all rows have `seeds` but the single one."""
+    """Return steps a second over all seeds: one in the row `single`, `seeds` in the others."""
     rows = [as_rate(row, steps * (1 if row.contender == single else seeds), RATE) for row in rows]
     rates = values(rows)
     for name in rates.keys() - {single}:
@@ -202,7 +202,7 @@ def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> Rows:
 
 
 def judge_whole(rows: Rows) -> Rows:
-    """Return seconds of whole runs, and what the log and the plots cost ours."""
+    """Judge the seconds of whole runs, and the share of ours that the log and the plots take."""
     targets = as_fast(rows, OURS, {ORIGINAL: WHOLE_FACTOR})
     ours = next((row for row in rows if row.contender == OURS), None)
     if ours is not None and ours.value is not None:
@@ -212,7 +212,7 @@ def judge_whole(rows: Rows) -> Rows:
 
 
 def judge_proposals(plot_s: float, every: int, rows: Rows) -> Rows:
-    """Return times of one step, its share of plots included; how much each proposal gains."""
+    """Return times of one step, with its share of the plots, and how much each proposal gains."""
     rows = [
         _one_step(row, 0.0 if row.contender in DRAWS_NO_PLOTS else plot_s / every) for row in rows
     ]
@@ -231,13 +231,13 @@ def _one_step(row: Measurement, plots_s: float) -> Measurement:
 
 
 ALL = "proposed: all eight"
-STEPS_IN_A_CALL = 20  # in a call; with proposals so many that one row is logged
-LOGGED = 100
+STEPS_IN_A_CALL = 20
+LOGGED = 100  # steps in a call of a proposal: as many as write one row of the log
 OVERALL = "part of “2–3× overall”"
 
 
 def original(case: Learning, **switches: bool):
-    """Return a run of the original's form, on the case's walks."""
+    """Return a run in the original's form, on the case's walks."""
     from suites.allo_speed.plain import Form, Plain
 
     walks = case.walks
@@ -301,7 +301,7 @@ DRAWS_NO_PLOTS = {PROPOSALS[2].name, ALL}
 
 
 def operation_rows(case: Learning) -> Rows:
-    """Return rows of the original's update, of that with one encoder call, and of ours."""
+    """Return the operations of the original's update, of it with one encoder call, and of ours."""
     from suites.allo_speed import ours
 
     by_batches = ours.count_operations(case, encode="batches")
@@ -318,7 +318,7 @@ def operation_rows(case: Learning) -> Rows:
 
 
 def count_original(case: Learning, **switches: bool) -> float:
-    """Return the millions of operations of the compiled update, sampling and gathers apart."""
+    """Return the millions of operations of the compiled update, without sampling and gathers."""
     run = original(case, **switches)
     batches = [run.coordinates[rows] for rows in case.stream[0]]
     lowered = run.update.lower(run.params, run.moments, *batches)
@@ -337,7 +337,7 @@ def time_original(steps: int) -> dict[str, float]:
 
 
 def time_ours(steps: int, case: Learning | None = None) -> dict[str, Any]:
-    """Return seconds of `loopless train allo` with the original's settings, and what it came to.
+    """Return seconds and results of `loopless train allo` with the original's settings.
 
     `log_share` is the share of the training thread's time that went to log and plots.
     """
@@ -367,6 +367,6 @@ def log_share(log: dict[str, Any], part: str) -> float:
 
 
 def run_alone(module: str, *words: str) -> tuple[float, str]:
-    """Run a child with one thread on one core: its seconds, and what it printed."""
+    """Run a child with one thread on one core; return its seconds, and what it printed."""
     cores = {max(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else None
     return run_child(module, *words, environment=one_thread(), cores=cores)

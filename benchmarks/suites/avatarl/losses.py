@@ -1,8 +1,7 @@
-"""What the loss is measured on, and the right answer: loss and gradient in dense float64 NumPy.
+"""The cases for the loss, and the right answer: loss and gradient in dense float64 NumPy.
 
-Gold is drawn from the critic, and the student is a noisy copy of it. The answer is one array
-operation after the other, rows in blocks, with no attention to speed; the tests hold it to the
-loop twin.
+Gold is drawn from the critic, and the student is a noisy copy of it. The answer is computed in
+blocks of positions without attention to speed; tests compare it with the loop twin.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import numpy as np
 
 from loopless.bench.contest import Contender, Verdict
 
-BLOCK = 1 << 22  # numbers in a block of rows
-CROSS_ENTROPY = "cross-entropy"  # beside the variants
-TINY, FLOOR = 1e-8, 1e-10  # the published code's guards of divisions and of logarithms
+BLOCK = 1 << 22  # numbers in a block of positions
+CROSS_ENTROPY = "cross-entropy"  # a further loss, beside the variants of AvataRL's
+TINY, FLOOR = 1e-8, 1e-10  # added by the published code in divisions and in logarithms
 
 
 @dataclass(frozen=True)
 class Method:
-    """The numbers of the published configuration."""
+    """The coefficients of the method, as published."""
 
     reality_weight: float = 0.7
     critic_weight: float = 0.3
@@ -37,8 +36,11 @@ METHOD = Method()
 
 @dataclass(frozen=True)
 class Answer:
-    """Losses [N], their gradients [N, V] by the student's logits, and how near each row came to
-    another answer: the least distance of a product from a threshold, in parts of it [N]."""
+    """Losses [N], their gradients [N, V] by the student's logits, and margins [N].
+
+    A margin is the least relative distance of a product from its threshold: where it is small,
+    rounding may change the answer.
+    """
 
     losses: np.ndarray
     gradients: np.ndarray
@@ -46,7 +48,7 @@ class Answer:
 
 
 def answer(student, critic, gold, k: int, variant: str, method: Method = METHOD) -> Answer:
-    """Return the answer of a variant of `avatarl_loss`, or of CROSS_ENTROPY."""
+    """Return the right answer for a variant of `avatarl_loss`, or for CROSS_ENTROPY."""
     length = max(1, BLOCK // student.shape[-1])
     parts = [
         _block(student[rows], critic[rows], gold[rows], k, variant, method)
@@ -79,7 +81,7 @@ def _block(z, c, gold, k, variant, method: Method):
     with np.errstate(divide="ignore"):
         logs = np.log(pi + floor)
     a = np.divide(pi, pi + floor, out=np.ones_like(pi), where=pi + floor > 0)
-    logs = np.where(np.isfinite(logs), logs, 0)  # where they count for nothing
+    logs = np.where(np.isfinite(logs), logs, 0)  # their probability is 0, so they do not count
     pushed = rewards * a
     losses = -(rewards * logs).sum(-1, keepdims=True) / divisor
     gradients = (pi * pushed.sum(-1, keepdims=True) - pushed) / (divisor * tau)
@@ -111,7 +113,7 @@ def _margins(p, threshold, chosen):
 
 
 def _best(x, k):
-    """Return whether each token is among the k largest of its row, of which no two are equal."""
+    """Return whether each token is among the k largest of its row, in which no two are equal."""
     k = min(k, x.shape[-1])
     return x >= np.partition(x, -k, -1)[:, -k, None]
 
@@ -122,13 +124,13 @@ def _log_softmax(x):
 
 
 VARIANTS = ("fixed", "original", "subset", "full")
-TOLERANCE = 1e-5  # of the loss by its size, and of a position's gradient, whose parts are below 1
-CLOSE = 1e-4  # from a threshold: there float32 may rightly answer otherwise
+TOLERANCE = 1e-5  # relative for the loss, absolute for a position's gradient
+CLOSE = 1e-4  # to a threshold: a float32 answer may differ there and still be right
 
 
 @dataclass(frozen=True)
 class Found:
-    """A loss and its gradient [N, V], or None, as NumPy; of which variant they are."""
+    """A contender's loss and gradient [N, V] as NumPy, and the variant that they are of."""
 
     variant: str
     loss: Any
@@ -137,7 +139,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Losses:
-    """N positions of V tokens, k of them proposed by either side."""
+    """N positions with V logits each; student and critic propose k tokens each."""
 
     vocabulary: int
     top_k: int
@@ -153,14 +155,14 @@ class Losses:
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Student logits and critic logits [N, V], float32, and gold tokens [N]."""
+        """Return student logits and critic logits [N, V], float32, and gold tokens [N]."""
         return _drawn(self)
 
     def answer(self, variant: str) -> Answer:
         return _answer(self, variant)
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Compare loss and gradient with dense float64."""
+        """Compare loss and gradient with the answer in float64."""
         found, expected = call.read(output), self.answer(call.read(output).variant)
         loss = expected.losses.mean()
         error = abs(float(found.loss) - loss) / abs(loss)
@@ -177,7 +179,7 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
 
 @lru_cache(maxsize=2)
 def _drawn(case: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows in which every answer is clear; there are few others, and spare rows for them."""
+    """Return positions that are clear of every threshold; spares replace the few that are not."""
     generator = np.random.default_rng(0)
     count = case.count + case.count // 8 + 8
     critic = 2 * generator.standard_normal((count, case.vocabulary), dtype=np.float32)

@@ -1,11 +1,11 @@
-"""The loss and its gradient by everyone: the code that we replace, ours, baselines, proposals.
+"""The loss and its gradient by every contender: replaced code, ours, baselines, proposals.
 
-The looped original and the two vectorisations that followed it are written plainly from a
-description of each. The loops are over action sets alone and all arithmetic
-is on whole arrays: beside today's form that costs what a study of the published code measured, 9 to
-16 times at V = 65 and 1.3 times at V = 50304. What each returns beside the loss, and reads back
-from the device for it, is as published. Proposals are checked against the looped original, whose
-loss they were said to compute.
+The looped original and the two vectorizations that followed it are written from descriptions of
+each. The loops only build action sets; all arithmetic is on whole arrays. Compared with today's
+form, the loops cost what a study of the published code measured: 9 to 16 times as much at V = 65,
+and 1.3 times at V = 50304. What each returns beside the loss, and what it reads back from the
+device for that, is as published. Proposals are checked against the looped original, whose loss
+they were said to compute.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from suites.avatarl.losses import (
     Method,
 )
 
-CAP = 33  # actions of a position at most, in the first two versions
+CAP = 33  # the most actions of a position, in the first two versions
 
 
 def looped(student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD) -> Any:
-    """Loop over positions twice: to collect actions and their reality, and to pad them."""
+    """Return loss and statistics; loop over positions to collect actions, and again to pad them."""
     import torch
 
     with torch.no_grad():
@@ -65,10 +65,10 @@ def looped(student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD
 def vectorised(
     student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD, *, full: bool
 ) -> Any:
-    """Find duplicates by a sort, multiply over the whole vocabulary, then gather.
+    """Return loss and statistics; find duplicates by a sort, multiply over the vocabulary, gather.
 
-    Temperature in place of the entropy. With `full` the student's softmax is over the vocabulary,
-    as today; without, over the actions alone, as first published.
+    A temperature takes the place of the entropy bonus. With `full` the student's softmax is over
+    the vocabulary, as today; without, over the actions alone, as first published.
     """
     import torch
 
@@ -94,7 +94,7 @@ def vectorised(
 
 
 def distinct(student: Any, critic: Any, gold: Any, k: int, cap: int) -> Any:
-    """Return each position's distinct actions, which of the places are filled, how many."""
+    """Return each position's distinct actions, padded; which places are filled; how many are."""
     import torch
 
     both = [student.topk(k).indices, critic.topk(k).indices, gold[:, None]]
@@ -113,7 +113,7 @@ def distinct(student: Any, critic: Any, gold: Any, k: int, cap: int) -> Any:
 
 
 def rewarded(u: Any, present: Any, n: Any, method: Method) -> Any:
-    """Return rewards from the products of each action."""
+    """Return the reward of each action from its product of reality and critic."""
     import torch
 
     u = torch.where(present, u, 0.0)
@@ -142,12 +142,12 @@ TORCH_ENTROPY, JAX_ENTROPY = "cross-entropy, PyTorch", "cross-entropy, plain JAX
 
 
 def our_name(library: str, variant: str) -> str:
-    """Return the name of our row."""
+    """Return the name of our contender for a library and a variant."""
     return f"loopless, {library}" + ("" if variant == "fixed" else f', "{variant}"')
 
 
 def torch_call(case: Losses, variant: str, loss_of: Callable[[Any, Any, Any], Any]) -> Call:
-    """Return forward and backward of loss_of(student, critic, gold) in eager PyTorch."""
+    """Return a call of loss_of(student, critic, gold) and its backward pass, in eager PyTorch."""
     import torch
 
     student, critic, gold = map(torch.from_numpy, case.arrays)
@@ -167,7 +167,7 @@ def torch_call(case: Losses, variant: str, loss_of: Callable[[Any, Any, Any], An
 
 
 def jax_call(case: Losses, variant: str, loss_of: Callable[[Any, Any, Any], Any]) -> Call:
-    """Return value and gradient of loss_of(student, critic, gold), as one program."""
+    """Return a call of loss_of(student, critic, gold) and its gradient, as one JAX program."""
     import jax
     import jax.numpy as jnp
 
@@ -214,7 +214,7 @@ def _plain_jax(case: Losses) -> Call:
 
 
 def full_in_jax(student: Any, critic: Any, gold: Any, k: int) -> Any:
-    """Compute it as an expert would write it first: fixed width, duplicates masked."""
+    """Return the loss "full" as an expert would first write it: fixed width, duplicates masked."""
     import jax
     import jax.numpy as jnp
 
@@ -284,7 +284,7 @@ MASKED_FORM = "a fork: that, with a fixed width and duplicates masked"
 
 
 def on_actions(student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD) -> Any:
-    """Compute nothing over the vocabulary but the two top-k."""
+    """Return the loss with nothing computed over the vocabulary but the two top-k."""
     import torch
 
     with torch.no_grad():
@@ -297,7 +297,7 @@ def on_actions(student: Any, critic: Any, gold: Any, k: int, method: Method = ME
 
 
 def masked(student: Any, critic: Any, gold: Any, k: int, method: Method = METHOD) -> Any:
-    """Use 2k + 1 places whatever is in them: nothing is read back, every shape is known."""
+    """Return the loss from 2k + 1 places, filled or not: shapes are fixed, nothing is read back."""
     import torch
 
     with torch.no_grad():

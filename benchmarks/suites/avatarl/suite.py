@@ -1,7 +1,7 @@
 """The suite `avatarl`: the loss beside the code it replaces, its memory, and whole updates.
 
-What is measured on and what is right is in `losses.py`; the loss by everyone, the looped original
-and what followed it included, is in `plain.py`; updates of a student are in `training.py`.
+The cases and their right answers are in `losses.py`; the loss by every contender, from the looped
+original on, is in `plain.py`; updates of a student are in `training.py`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def measure_proposals(cases: Iterable[Losses], contest: Contest) -> None:
 
 
 def measure_top_k(cases: Iterable[Losses], contest: Contest) -> None:
-    """Race the algorithms for the k largest, of which each case may use two of a library."""
+    """Race our algorithms for the k largest; which ones can be used depends on the vocabulary."""
     for case in cases:
         is_short = case.vocabulary == SMALL_V
         contest.run("top_k", TopK(case), SHORT_TOP_K if is_short else LONG_TOP_K)
@@ -132,7 +132,7 @@ def measure_top_k(cases: Iterable[Losses], contest: Contest) -> None:
 
 @dataclass(frozen=True)
 class TopK:
-    """The tokens of the k largest logits of the student, of equals the first."""
+    """The tokens of the student's k largest logits; of equal logits the first counts."""
 
     losses: Losses
 
@@ -141,13 +141,13 @@ class TopK:
         return self.losses.label
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Against NumPy's stable sort."""
+        """Compare the tokens with NumPy's stable sort."""
         expected = np.argsort(-self.losses.arrays[0], -1, kind="stable")[:, : self.losses.top_k]
         return Verdict("" if np.array_equal(call.read(output), expected) else "other tokens")
 
 
 def _compiled_top_k(kernel: str, case: TopK) -> Call:
-    """A survey on the host: the largest, and the sums of exponentials."""
+    """Return a call of our compiled kernel, which finds the k largest and sums of exponentials."""
     from loopless.compiled import logits
 
     student, k = case.losses.arrays[0], case.losses.top_k
@@ -221,9 +221,9 @@ FORM_FACTORS = {
     ("JAX", SMALL_V): 6, ("PyTorch", SMALL_V): 2, ("JAX", LARGE_V): 3, ("PyTorch", LARGE_V): 3,
 }  # fmt: skip
 ENTROPY_LIMITS = {"PyTorch": (TORCH_ENTROPY, 1.6), "JAX": (JAX_ENTROPY, 2.8)}
-PLAIN_STEP = 0.45  # of the tokens a second that plain cross-entropy makes
-EXTRA = 0.6  # of one array of the logits' size
-# What a variant has to beat: the code of the same loss. The default beats all.
+PLAIN_STEP = 0.45  # at least this share of the tokens a second of plain cross-entropy
+EXTRA = 0.6  # at most this share of one array of the logits' size
+# Variant → the code that it must beat: that of the same loss. The default must beat all.
 TO_BEAT = {
     "fixed": (LOOPED, SUBSET, FULL),
     "original": (LOOPED,),
@@ -233,7 +233,7 @@ TO_BEAT = {
 
 
 def judge(case: Losses, rows: Rows) -> list[Measurement]:
-    """Return times of forward and backward."""
+    """Judge the times of loss and gradient: against each original, and against cross-entropy."""
     rows = list(rows)
     for library in ("JAX", "PyTorch"):
         where = (library, case.vocabulary)
@@ -254,7 +254,7 @@ def _entropy_targets(case: Losses, library: str, rows: Rows) -> list:
 
 
 def judge_memory(rows: Rows) -> list[Measurement]:
-    """Return parts of one array of the logits' size, beyond logits and gradient."""
+    """Judge the memory of ours beyond logits and gradient, in arrays of the logits' size."""
     rows = list(rows)
     for library in ("JAX", "PyTorch"):
         name = our_name(library, "fixed")
@@ -264,7 +264,7 @@ def judge_memory(rows: Rows) -> list[Measurement]:
 
 
 def judge_training(tokens: Mapping[str, int], rows: Rows) -> list[Measurement]:
-    """Judge tokens a second end to end; `tokens` has those of a call, by contender."""
+    """Judge tokens a second end to end; `tokens` has the tokens of a call, by contender."""
     from suites.avatarl import training
 
     rows = [as_rate(row, tokens[row.contender], "tokens/s") for row in rows]
@@ -283,7 +283,7 @@ OUR_LOSS, TODAYS_FORM, PLAIN_ENTROPY = "ours", "today", "entropy"  # what a chil
 
 
 def measure_memory(case: Losses, contest: Contest) -> None:
-    """Measure what each needs beyond logits and gradient, in arrays of the logits' size."""
+    """Measure the memory of each beyond logits and gradient, in arrays of the logits' size."""
     rows = []
     for name, library, probe in (
         (our_name("JAX", "fixed"), "loopless", partial(in_jax, case)),
@@ -298,7 +298,7 @@ def measure_memory(case: Losses, contest: Contest) -> None:
 
 
 def in_jax(case: Losses) -> float:
-    """Return the temporaries of the compiled program; it is not run."""
+    """Return the temporary memory of the compiled JAX program, which is not run."""
     import jax
     import jax.numpy as jnp
 
@@ -315,7 +315,7 @@ def in_jax(case: Losses) -> float:
 
 
 def in_torch(case: Losses, what: str) -> float:
-    """Return the peak of a child process, less what it held before and less the gradient."""
+    """Return the peak memory of a child, less what it held before and less the gradient."""
     words = [what, str(case.vocabulary), str(case.top_k), str(case.count)]
     return json.loads(run_child("suites.avatarl.suite", *words)[1].splitlines()[-1])
 
@@ -340,7 +340,7 @@ def _peak(what: str, case: Losses) -> float:
         gold = torch.randint(case.vocabulary, (count,), generator=generator)
         return [student, torch.randn(shape, generator=generator), gold]
 
-    loss_of(*inputs(8)).backward()  # code loaded, kernels compiled
+    loss_of(*inputs(8)).backward()  # loads the code and compiles kernels
     arrays = inputs(case.count)
     before = resident_bytes()
     loss_of(*arrays).backward()
@@ -353,7 +353,7 @@ if __name__ == "__main__":
     print(json.dumps(_peak(name, Losses(*map(int, sizes)))))
 
 
-FEWER = 30  # than the loop, at many positions
+FEWER = 30  # times fewer operations than the loop
 COUNTED = (
     *(each for each in OURS if each.name == our_name("PyTorch", "fixed")),
     ORIGINAL,

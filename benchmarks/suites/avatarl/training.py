@@ -1,8 +1,8 @@
-"""Updates of a student, end to end: critic, model, loss, gradient, AdamW. The case, and ours.
+"""Updates of a student, end to end: critic, model, loss, gradient, AdamW. The case and contenders.
 
-Beside `train avatarl` stands the same student in eager PyTorch, as one would write it, with each
-loss. A contender is right if its first update has the loss of the dense answer in float64, and the
-gradient that this answer sends through the model. Importing this imports JAX.
+`train avatarl` is raced against the same student in eager PyTorch, with each loss. A contender is
+right if the loss of its first update is that of `losses.answer` in float64, and its gradient norm
+is that of the answer's gradient sent back through the model. Importing this imports JAX.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UPDATES = 50  # in a call of ours
 
 
 class First(NamedTuple):
-    """What the first update tells, and of which loss."""
+    """What is checked of the first update, and the variant of the loss that it used."""
 
     variant: str
     loss: float
@@ -43,7 +43,7 @@ class First(NamedTuple):
 
 @dataclass(frozen=True)
 class Update(Call):
-    """`run` is timed and makes `updates` of them; `first` makes the first one, apart."""
+    """`run` is timed and makes `updates` updates; `first` repeats the first one for the check."""
 
     first: Callable[[], First]
     updates: int
@@ -51,7 +51,7 @@ class Update(Call):
 
 @dataclass(frozen=True)
 class Training:
-    """The default student and its critic, on tokens without a meaning: those take as long."""
+    """The default student and its critic, on random tokens, which take as long as real ones."""
 
     block: int = AvataRL.block
     batch: int = AvataRL.batch
@@ -64,7 +64,7 @@ class Training:
 
     @property
     def size(self) -> int:
-        """Tokens of an update."""
+        """Return the tokens of an update."""
         return self.config.windows * self.config.block
 
     @property
@@ -88,7 +88,7 @@ class Training:
 
     @cached_property
     def windows(self) -> np.ndarray:
-        """Of the first update, [windows, block + 1]."""
+        """Return the windows of the first update, [windows, block + 1]."""
         return self.material.windows.batch(0, self.config.windows)
 
     def expected(self, variant: str) -> First:
@@ -159,7 +159,7 @@ TORCH_TODAY, TORCH_ORIGINAL = f"{EAGER}{FULL}", f"{EAGER}{LOOPED}"
 
 
 def tensors(model: GPT, learns: bool) -> list[dict[str, Any]]:
-    """Return the arrays of a model by name: those of all, then of each block."""
+    """Return a model's arrays as tensors by name: those outside the blocks, then each block's."""
     import torch
 
     def of(arrays: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The suite `avatarl_learning`: a critic, then students of every loss over the seeds.
+"""The suite `avatarl_learning`: train a critic, then students with every loss, over seeds.
 
-Half an hour and more: the JSON is written after each run, and finished runs are not made again
-(`suites.dqn_learning.runs`). Who learns is in `tasks.py`.
+This takes more than half an hour: the JSON is written after each run, and finished runs are not
+made again (`suites.dqn_learning.runs`). The runs are listed in `tasks.py`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SAMPLED = 600  # characters of a sample that are shown
 
 
 def run(options: Options, result: Result, say: Say) -> None:
-    """Train everyone. Rows are renewed as runs end; Ctrl-C passes through."""
+    """Train critic and students. Rows are updated as runs end; Ctrl-C passes through."""
     new_runs = partial(TextRuns.of, result, options.threads, quick=options.quick)
     train(new_runs, options, result, say)
 
 
 def train(new_runs: Callable[[], Runs[Text]], options: Options, result: Result, say: Say) -> None:
-    """Train the critic, then the students, so many at once as there are threads."""
+    """Train the critic, then the students, as many at once as there are threads."""
     steps = tasks.QUICK_STEPS if options.quick else None
     critic = tasks.critic(steps)
     seeds, students = (1, tasks.STUDENTS[:1]) if options.quick else (tasks.SEEDS, tasks.STUDENTS)
@@ -65,7 +65,7 @@ def describe(job: TextJob, outcome: Text | RunFailed) -> str:
 
 
 def page(result: Result) -> list[Lines]:
-    """Lay out the results page: how everyone ended, and what the first students write."""
+    """Lay out the results page: how each contender ended, and a sample from its first seed."""
     rows, corpus = section(result, "learning"), result.settings["corpus"]
     head = ["learned by", "seeds", "nats a character", "range", "nats a token", "tokens/s"]
     size, digest = f"{corpus['bytes'] / 1e6:.1f} MB", corpus["sha256"][:12]
@@ -82,7 +82,7 @@ def page(result: Result) -> list[Lines]:
 
 
 def as_text(sample: str) -> str:
-    """Return what a model wrote with control characters by their signs (␀ … ␟)."""
+    """Return what a model wrote, with control characters as symbols (␀ … ␟)."""
     shown = (c if c in "\n\t" or c >= " " else chr(0x2400 + ord(c)) for c in sample)
     return "".join(shown).replace("```", "'''")
 
@@ -117,7 +117,7 @@ AVATARL, PLAIN = STUDENTS[0].label, STUDENTS[-1].label
 def rows_of(
     case: str, critic: TextJob, students: Mapping[Student, Sequence[TextJob]], outcomes: Outcomes
 ) -> list[Measurement]:
-    """Return all rows that can be made of what has ended."""
+    """Return the rows of all runs that have ended, and of the trigram models."""
     found = [_row(case, CRITIC, [critic], outcomes)]
     found += [_row(case, each.label, jobs, outcomes) for each, jobs in students.items()]
     rows = [row for row in found if row is not None]
@@ -132,7 +132,7 @@ def rows_of(
 
 
 def judge(rows: Rows) -> list[Measurement]:
-    """Ask everyone to beat the trigram of characters; state how far cross-entropy is."""
+    """Judge that all beat the character trigram; state the distance to plain cross-entropy."""
     value = {row.contender: row.value for row in rows}
     known, plain = value.get(CHARACTERS), value.get(PLAIN)
     mine = [row.contender for row in rows if row.role == "ours" and row.value is not None]
@@ -175,7 +175,7 @@ PROMPT, TOKENS_SAMPLED = "def ", 120  # what a sample begins with, and how many 
 
 @dataclass(frozen=True)
 class Text:
-    """What came out of a run on text."""
+    """The outcome of a run on text."""
 
     command: str
     settings: str  # the preset's text
@@ -190,7 +190,7 @@ class Text:
 
 
 class TextRuns(Runs[Text]):
-    """Runs on text, each with a sample of what it writes."""
+    """Runs on text; each outcome has a sample of what the model writes."""
 
     outcome_type = Text
 
@@ -204,7 +204,7 @@ class TextRuns(Runs[Text]):
 
 
 def read_log(path: Path) -> dict[str, Any]:
-    """Return what a run's own log and data tell."""
+    """Return the fields of an outcome that a run's log and data tell."""
     from loopless.runs.metrics import read
     from loopless.text.dataset import ABOUT
     from loopless.train.lm.data import FOLDER

@@ -1,4 +1,4 @@
-"""Who learns the default corpus: one critic, and students that differ by their loss alone.
+"""The runs on the default corpus: one critic, and students that differ by their loss alone.
 
 Each job is a command of `loopless train` with a preset of src/loopless/train/presets/avatarl.
 """
@@ -15,12 +15,12 @@ CRITIC = "critic"  # the name of its run
 SEEDS = 3
 STEPS = 3000
 QUICK_STEPS = 100
-TOKENS_A_STEP = 8 * 64  # of the presets: windows of an update, and their targets
+TOKENS_A_STEP = 8 * 64  # in the presets: windows of an update × tokens of a window
 
 
 @dataclass(frozen=True)
 class TextJob:
-    """One training run. Students are told of their critic when they are started."""
+    """One training run. `where` adds a student's critic to its command."""
 
     name: str
     trainer: str
@@ -31,12 +31,12 @@ class TextJob:
 
     @property
     def path(self) -> Path:
-        """Of its preset, from the root of the checkout."""
+        """Return the path of its preset, from the root of the checkout."""
         return PRESETS / "avatarl" / f"{self.preset}.toml"
 
     @property
     def words(self) -> list[str]:
-        """The command line, without where runs are."""
+        """Return the words of the command, without those that say where runs are."""
         found = ["train", self.trainer, "--config", str(self.path), *self.flags]
         found += ["--seed", str(self.seed)] if self.seed is not None else []
         found += ["--steps", str(self.steps)] if self.steps is not None else []
@@ -47,7 +47,7 @@ class TextJob:
         return self.trainer == "avatarl"
 
     def where(self, runs: Path) -> list[str]:
-        """Return the flags of where the run and its critic are."""
+        """Return the flags that say where the run and its critic are."""
         critic = ["--critic", str(runs / CRITIC)] if self.needs_critic else []
         return [*critic, "--runs", str(runs), "--run", self.name]
 
@@ -58,7 +58,7 @@ class TextJob:
 
 @dataclass(frozen=True)
 class Student:
-    """A row: students of one loss, which differ by seed."""
+    """A row: students with one loss, which differ by seed."""
 
     label: str
     name: str  # of its runs

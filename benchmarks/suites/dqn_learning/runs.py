@@ -1,8 +1,8 @@
-"""Make training runs as child processes, so many at once, each on a core; none is made twice.
+"""Make training runs as child processes, several at once, each on a core; none is made twice.
 
-What a run came to is kept beside it, in `outcome.json`, under the commit that made it: a suite
-that was interrupted goes on where it was. An unfinished run is made anew. Run as a module, this
-evaluates one: `python -m suites.dqn_learning.runs RUN EPISODES`, as JSON.
+The outcome of a run is stored in its folder as `outcome.json`, under the commit that made it, so
+that an interrupted suite continues where it was. An unfinished run starts again. As a module this
+evaluates a run and prints JSON: `python -m suites.dqn_learning.runs RUN EPISODES`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from loopless.files import atomic
 from suites.dqn_learning.tasks import EPISODES, ROOT, RUNS
 from suites.processes import one_thread, run_child
 
-SEED = 20_000_003  # of the evaluation's episodes; far from any run's own
+SEED = 20_000_003  # of the evaluation's episodes; far from the seed of any run
 
 
 class Job(Protocol):
-    """What is asked of a training run."""
+    """A training run to make: its preset, its folder's name, its command."""
 
     @property
     def path(self) -> Path: ...
@@ -50,13 +50,13 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a job; of each agent, if it has several seeds."""
+    """The outcome of a job; lists have an entry for each agent."""
 
     command: str
     settings: str  # the preset's text
     wall_s: float  # of the command, imports and compilation included
     final: list[float]  # mean return over EPISODES episodes, of the last weights
-    best: list[float]  # of those that an evaluation during training liked best
+    best: list[float]  # the same, of the weights that evaluations during training found best
     curve_steps: list[int]
     curve_returns: list[list[float]]  # [agents][evaluations]
     commit: str = ""  # of the code that made it
@@ -64,14 +64,14 @@ class Outcome:
 
 
 class Ended(Protocol):
-    """What every outcome has."""
+    """What every type of outcome has."""
 
     @property
     def wall_s(self) -> float: ...
 
 
 class RunFailed(RuntimeError):
-    """A training process that did not end well."""
+    """A training process failed, or was interrupted."""
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
@@ -79,10 +79,10 @@ AnyOutcome = TypeVar("AnyOutcome", bound="Ended")
 
 
 class Runs(Generic[AnyOutcome]):
-    """Runs in `folder`, on so many cores. `close` ends those that are under way.
+    """Runs in `folder`, on `threads` cores. `close` ends those that are under way.
 
-    `evaluation` is the module that says what a run came to. Other outcomes than `Outcome` have a
-    subclass, which says in `describe` what its runs came to.
+    `evaluation` is the module that evaluates a finished run. For outcomes of another type than
+    `Outcome`, a subclass sets `outcome_type` and overrides `describe`.
     """
 
     outcome_type: type = Outcome
@@ -100,14 +100,14 @@ class Runs(Generic[AnyOutcome]):
 
     @classmethod
     def of(cls, result: Result, threads: int, *, quick: bool = False, **more: Any) -> Runs:
-        """Return the runs of a suite at the commit that is measured, which `result` then names."""
+        """Return the runs of a suite at the present commit, which is entered in `result`."""
         result.machine = machine.describe()
         commit = (result.machine["commit"] or {}).get("id", "installed")[:9]
         folder = Path.cwd() / RUNS / result.suite / (f"{commit}-quick" if quick else commit)
         return cls(folder, threads, commit, **more)
 
     def outcomes(self, jobs: Iterable[AnyJob]) -> Iterator[tuple[AnyJob, AnyOutcome | RunFailed]]:
-        """Yield each job with what came of it, as they end."""
+        """Yield each job with its outcome or failure, as jobs end."""
         self.folder.mkdir(parents=True, exist_ok=True)
         pool = ThreadPoolExecutor(self._threads)
         try:
@@ -122,18 +122,18 @@ class Runs(Generic[AnyOutcome]):
     def close(self) -> None:
         self._closed = True
         for child in list(self._children):
-            child.terminate()  # which saves and stops
+            child.terminate()  # a trainer then saves and stops
 
     def describe(self, job: Any, path: Path, core: int) -> dict[str, Any]:
-        """Return what a run came to, as fields of the outcome."""
+        """Evaluate a finished run; return fields of its outcome."""
         return json.loads(self.child(job, core, self._evaluation, str(path), str(EPISODES))[1])
 
     def where(self, job: Any) -> list[str]:
-        """Return the flags of where a run is put."""
+        """Return the flags that say where a run is put."""
         return ["--runs", str(self.folder), "--run", job.name]
 
     def child(self, job: Job, core: int, module: str, *words: str) -> tuple[float, str]:
-        """Run a module on one core: its seconds, and what it printed."""
+        """Run a module on one core; return its seconds, and what it printed."""
         if self._closed:
             raise RunFailed(f"{job.name}: interrupted")
         environment = one_thread() | {sources.VARIABLE: str(self._notes)}
@@ -159,7 +159,7 @@ class Runs(Generic[AnyOutcome]):
             self._cores.put(core)
 
     def _read(self, job: Job) -> AnyOutcome | None:
-        """Return what an earlier suite made of it, with the same words and the same preset."""
+        """Return the outcome of an earlier run with the same command and preset, or None."""
         try:
             text = (self.folder / job.name / "outcome.json").read_text(encoding="utf-8")
             outcome = self.outcome_type(**json.loads(text))
@@ -187,7 +187,7 @@ def make_runs(
     result: Result,
     say: Say,
 ) -> dict[AnyJob, AnyOutcome | RunFailed]:
-    """Make all runs; after each, the rows of all that have ended are made anew, and written."""
+    """Make all runs; after each one, update and write the rows of all that have ended."""
     jobs, outcomes = list(dict.fromkeys(jobs)), {}
     say(f"{result.suite}: {len(jobs)} run(s), {options.threads} at once")
     for job, outcome in runs.outcomes(jobs):
@@ -205,7 +205,10 @@ def make_runs(
 def row_of_jobs(
     row: Measurement, jobs: Sequence[Job], outcomes: Mapping[Any, Any]
 ) -> tuple[Measurement | None, list[Any]]:
-    """Return the row of the jobs that have ended, None if none has; and their outcomes."""
+    """Return the row for the jobs that have ended, and their outcomes; (None, []) if none has.
+
+    If one failed, the row says so and there are no outcomes.
+    """
     ended = [outcomes[job] for job in jobs if job in outcomes]
     if not ended:
         return None, []
@@ -241,9 +244,9 @@ def _cores() -> list[int]:
 
 
 def evaluate(path: Path, episodes: int) -> dict[str, Any]:
-    """Return mean returns [agents] of the last and of the best weights, and the learning curves.
+    """Return each agent's mean return with its last and its best weights, and its learning curve.
 
-    Both play the same episodes, as `loopless play` has them do.
+    Both weights play the same episodes, as `loopless play` would.
     """
     from loopless.runs.checkpoint import Checkpoints
     from loopless.runs.folder import RunFolder

@@ -1,7 +1,7 @@
-"""The suite `dqn_learning`: presets over their seeds, then both modes against each other.
+"""The suite `dqn_learning`: presets over several seeds, and both modes compared.
 
-Half an hour and more: the JSON is written after each run, and finished runs are not made again
-(`runs.py`). What is learned is in `tasks.py`. The suite `ppo_learning` runs by this code, too.
+This takes more than half an hour: the JSON is written after each run, and finished runs are not
+made again (`runs.py`). The tasks are in `tasks.py`. The suite `ppo_learning` uses this code, too.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ TITLES = {
 
 
 def run(options: Options, result: Result, say: Say) -> None:
-    """Train everything. Rows are renewed as runs end; Ctrl-C passes through."""
+    """Train everything. Rows are updated as runs end; Ctrl-C passes through."""
     run_tasks(TASKS, MODES, QUICK, options, result, say)
 
 
 def run_tasks(
     tasks: Sequence[Task], modes: Modes, quick: Task, options: Options, result: Result, say: Say
 ) -> None:
-    """Run the tasks of one trainer and the comparison of its modes; or one short task."""
+    """Run a trainer's tasks and compare its modes; with --quick, run only the task `quick`."""
     result.settings |= {"episodes": EPISODES, "cores_for_a_run": 1}
     runs = Runs.of(result, options.threads)
     if options.quick:
@@ -50,7 +50,7 @@ def train(
     result: Result,
     say: Say,
 ) -> None:
-    """Make the runs of the tasks, and if there are any those that compare the modes."""
+    """Make the runs of the tasks, and those that compare the modes unless `modes` is None."""
     jobs = [job for task in tasks for job in task.jobs] + (modes.jobs if modes else [])
 
     def rows_of(outcomes: Outcomes) -> list[Measurement | None]:
@@ -82,7 +82,7 @@ def _cells(row: Measurement) -> list[str]:
 
 Outcomes = Mapping[Job, Outcome | RunFailed]
 HOSTED, COMPILED = "hosted", "compiled"
-APART = 10.0  # per cent that the areas may differ by
+APART = 10.0  # the most per cent that the areas may differ by
 
 
 def row_of(task: Task, outcomes: Outcomes) -> Measurement | None:
@@ -100,7 +100,7 @@ def row_of(task: Task, outcomes: Outcomes) -> Measurement | None:
 
 
 def _targets(task: Task, row: Measurement) -> Iterator[Target]:
-    """Return what is asked of a row with all its seeds."""
+    """Yield the targets of a row that has all its seeds."""
     scores, limit = row.details["final"], task.threshold
     if limit is not None:
         reached = sum(score >= limit for score in scores)
@@ -122,7 +122,7 @@ def _targets(task: Task, row: Measurement) -> Iterator[Target]:
 
 
 def at_step(row: Measurement, steps: int) -> float | None:
-    """Return the mean return of evaluations, read off the curves at so many steps."""
+    """Return the mean evaluation return after `steps` steps, interpolated on the curves."""
     at = row.details["curve_steps"]
     if not at or not at[0] <= steps <= at[-1]:
         return None
@@ -150,7 +150,7 @@ def mode_rows(modes: Modes, outcomes: Outcomes) -> list[Measurement]:
 
 
 def area(steps: Sequence[int], returns: Sequence[float]) -> float:
-    """Return the area under the curve by its length: a mean return over training."""
+    """Return the area under the curve over its length: the mean return during training."""
     return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
 
 

@@ -1,7 +1,7 @@
-"""What has to be learned, by which preset, in how many steps, how well.
+"""What DQN has to learn, by which preset, in how many steps, and how well.
 
-A preset is a file that `loopless train TRAINER --config` takes. Here are the shapes of tasks for
-every trainer, and the tasks of DQN.
+A preset is a file that `loopless train TRAINER --config` takes. The classes here serve the tasks of
+PPO, too.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Job:
 
     @property
     def path(self) -> Path:
-        """Of its preset, from the root of the checkout."""
+        """Return the path of its preset, from the root of the checkout."""
         return PRESETS / self.trainer / f"{self.preset}.toml"
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Return the name of its folder."""
         parts = [self.preset, self.mode, f"seed{self.seed}"]
         parts += [f"{self.seeds}seeds"] * (self.seeds > 1)
         parts += [f"{self.steps}steps"] * (self.steps is not None)
@@ -46,7 +46,7 @@ class Job:
 
     @property
     def words(self) -> list[str]:
-        """The command line, without where the run is put."""
+        """Return the words of the command, without those that say where the run is put."""
         flags = ["--config", str(self.path), "--mode", self.mode]
         flags += ["--seed", str(self.seed)]
         flags += ["--seeds", str(self.seeds)] if self.seeds > 1 else []
@@ -60,28 +60,28 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """A row: an environment, an agent, runs that differ by seed, and what is asked of them.
+    """A row: an environment, an agent, runs that differ by seed, and what they must reach.
 
-    Agents of a compiled task are one program, where the environment exists compiled. `published`
-    is (steps, return) of the founding project's own table; if `judged`, the same is to be reached
-    after as many steps.
+    The agents of a `compiled` task are trained in one program, if the environment has a compiled
+    form. `published` is (steps, return) from the table of the project that loopless began with; if
+    `judged`, that return must be reached after that many steps.
     """
 
     env: str
     agent: str
     preset: str
     steps: int
-    threshold: float | None  # of a seed; None: stated as it comes
-    mean: bool = True  # whether the mean over seeds has to reach it, too
+    threshold: float | None  # return that a seed must reach; None: it is only stated
+    mean: bool = True  # whether the mean over seeds must reach it, too
     published: tuple[int, float] | None = None
     judged: bool = True
     seeds: int = SEEDS
-    enough: int = ENOUGH  # seeds that have to reach the threshold
-    most: float | None = None  # which the mean may not exceed
-    short: bool = False  # fewer steps than the preset has
+    enough: int = ENOUGH  # seeds that must reach the threshold
+    most: float | None = None  # limit that the mean may not exceed
+    short: bool = False  # whether `steps` is less than the preset's, and has to be passed
     trainer: str = "dqn"
     compiled: bool = False
-    needs: str = ""  # a module, without which the environment cannot be made
+    needs: str = ""  # a module without which the environment cannot be made
 
     @property
     def jobs(self) -> list[Job]:
@@ -94,7 +94,7 @@ class Task:
 
     @property
     def missing(self) -> bool:
-        """Whether what it needs is not installed."""
+        """Return whether the module that it needs is not installed."""
         return bool(self.needs) and find_spec(self.needs) is None
 
     @property
@@ -137,7 +137,7 @@ TASKS = (
         "LunarLander-v3", DOUBLE, "lunarlander_double_prioritized", 300_000, 230,
         published=(300_000, 265.9),
     ),
-    # The best possible is 1: every goal reached in time.
+    # The best possible return is 1: every goal is reached in time.
     Task("loopless/Pixels-v0", "convolutional, double", "pixels", 60_000, 0.98),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Other libraries' DQN by `learn`, a slice a call, with the same settings."""
+"""Other libraries' DQN with the same settings; each call of `learn` makes one slice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from suites.q_learning.peers import BASELINES, SBX, even_width
 
 
 def options(case: Training) -> dict[str, Any]:
-    """Return what both of them are told."""
+    """Return the settings of both libraries."""
     return {
         "env": ENV,
         "learning_rate": RULES.rate,
@@ -39,11 +39,11 @@ def options(case: Training) -> dict[str, Any]:
 
 
 def sliced(model: Any, case: Slice, first: int, counted: int = 1) -> Call:
-    """Return its `learn`, a slice a call, after the first `first` steps.
+    """Return a call of the model's `learn` that makes one slice, after `first` steps untimed.
 
-    It counts once what is `counted` gradient steps.
+    Where the library counts one update, it makes `counted` gradient steps.
     """
-    model.learn(first)  # the first gradient step, and its compilation, are over
+    model.learn(first)  # includes the first gradient step, and its compilation
 
     def run() -> int:
         before = model._n_updates

@@ -1,6 +1,6 @@
 """A DQN training loop written plainly: one environment, a ring of NumPy arrays, eager PyTorch.
 
-It has the form of single-file implementations, with nothing around it: no wrappers, no logging.
+It has the form of single-file implementations, without wrappers and logging.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from suites.q_learning.updates import OBS, random_layers
 
 
 class Loop:
-    """A run; a call makes the steps of a slice, and counts gradient steps."""
+    """A run; a call makes the steps of a slice, and returns how many gradient steps it made."""
 
     def __init__(self, case: Training) -> None:
         import gymnasium
@@ -40,7 +40,7 @@ class Loop:
             "next_obs": np.zeros((BUFFER, OBS), np.float32),
             "terminated": np.zeros(BUFFER, bool),
         }
-        self.sampler = Sampler(self.ring, remembers=False)  # of tensors in the same memory
+        self.sampler = Sampler(self.ring, remembers=False)  # its tensors share the ring's memory
         self.step, self.random = 0, random.Random(0)
         self.obs, _ = self.env.reset(seed=0)
         while self.step < STARTS:

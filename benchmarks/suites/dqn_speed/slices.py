@@ -1,8 +1,8 @@
-"""What is trained: CartPole-v1, by DQN or by PPO, with the same settings for everyone.
+"""What is trained: CartPole-v1, by DQN or by PPO, with the same settings for all contenders.
 
-A call is a slice of so many steps of a run that goes on and on; the check counts that as many
-gradient steps were made as the settings say. `Slices` makes such calls of our trainers, `Worker`
-makes them in another process, and `measure_native` races them with and without our native code.
+A call is a slice: so many steps of a run that never ends. The check is that a slice makes as many
+gradient steps as the settings say. `Slices` makes such calls of our trainers, `Worker` makes them
+in another process, and `measure_native` races them with and without our native code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from suites.q_learning.updates import Rules
 ENV = "CartPole-v1"
 EAGER = "PyTorch, eager loop"
 BUFFER, STARTS = 10_000, 1_000
-EPSILON = 0.05  # from the start: a random action would cost less than a chosen one
+EPSILON = 0.05  # from the start on: random actions cost less than chosen ones
 TARGET_EVERY = 500
 FOREVER = 1_000_000_000  # steps: the run is sliced until the clock is satisfied
 RULES = Rules(double=False, rate=2.5e-4)
@@ -41,7 +41,7 @@ PPO_RATE = 3e-4
 
 
 class Slice:
-    """What the cases of all trainers share: `steps` a call, and a check that it learned."""
+    """What the cases of all trainers share: `steps` in a call, and a check of gradient steps."""
 
     trainer: ClassVar[str]
     steps: int
@@ -52,7 +52,7 @@ class Slice:
 
     @property
     def gradient_steps(self) -> int:
-        """Of one slice."""
+        """Return the gradient steps of one slice."""
         raise NotImplementedError
 
     def config(self, **changes: Any) -> Any:
@@ -60,7 +60,7 @@ class Slice:
         raise NotImplementedError
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Return a slice gives back how many gradient steps it made."""
+        """Check that a slice made as many gradient steps as it should."""
         made = call.read(output)
         if made == self.gradient_steps:
             return Verdict()
@@ -69,7 +69,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Training(Slice):
-    """DQN: after each `every` of `steps` steps `updates` batches, `repeats` times."""
+    """DQN: each `every` steps it draws `updates` batches, with `repeats` gradient steps on each."""
 
     trainer: ClassVar[str] = "dqn"
 
@@ -107,8 +107,8 @@ class Training(Slice):
 class PPOTraining(Slice):
     """PPO: rollouts of `envs` × `horizon` steps, `epochs` × `minibatches` gradient steps on each.
 
-    Everything else is what our trainer and Stable-Baselines3 do by default, but that the step size
-    stays what it is.
+    Everything else is as our trainer and Stable-Baselines3 have it by default, except that the
+    learning rate is constant.
     """
 
     trainer: ClassVar[str] = "ppo"
@@ -127,7 +127,7 @@ class PPOTraining(Slice):
 
     @property
     def rows(self) -> int:
-        """Steps of a rollout."""
+        """Return the steps of a rollout."""
         return self.envs * self.horizon
 
     @property
@@ -154,7 +154,7 @@ TOGETHER_NOTE = "steps of all agents together"
 
 
 class Slices:
-    """A run past its warm-up: each call advances it by a chunk, and counts gradient steps."""
+    """A run past its warm-up; a call advances it by a chunk, and returns its gradient steps."""
 
     def __init__(self, case: Slice, **changes: Any) -> None:
         from loopless.runs.progress.clock import Clock
@@ -162,7 +162,7 @@ class Slices:
 
         make = registry.trainer(case.trainer).make
         self.run, self.clock = make(case.config(**changes)), Clock()
-        while not self():  # a chunk that learned has been compiled
+        while not self():  # until a chunk has learned, and so has been compiled
             pass
 
     def __call__(self) -> int:
@@ -171,7 +171,7 @@ class Slices:
         return self._made() - before
 
     def _made(self) -> int:
-        """Return the gradient steps of each agent, which all have made as many."""
+        """Return the gradient steps so far of each agent; it is the same for all."""
         return int(np.max(self.run.learner.updates))
 
 
@@ -180,7 +180,7 @@ def _sliced(case: Slice, **changes: Any) -> Call:
 
 
 def on_two_cores(stack: ExitStack) -> list[Contender]:
-    """Return each in a process of its own, which `stack` ends."""
+    """Return contenders that train in a process with two cores each, which `stack` ends."""
 
     def contender(name: str, note: str, **changes: Any) -> Contender:
         def prepare(case: Slice) -> Call:
@@ -214,11 +214,11 @@ PATIENCE_S = 30
 
 
 class Worker:
-    """A run in a child; a call is a slice there. Use it as a context, which ends the child.
+    """A run in a child; a call makes a slice there. Use it in a `with`, which ends the child.
 
-    The case is of any suite, with its `trainer`, and `config(**changes)` for it. By default the
-    child has two cores and threads without limits; `native` is LOOPLESS_NATIVE of a child that has
-    one core and one thread.
+    The case may be of any suite, if it has a `trainer` and a method `config(**changes)`. By default
+    the child has two cores and as many threads as it likes. With `native`, the value of
+    LOOPLESS_NATIVE, it has one core and one thread.
     """
 
     def __init__(self, case: Any, changes: dict[str, Any], native: str | None = None) -> None:
@@ -231,7 +231,7 @@ class Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         try:
-            self._answer()  # that it is ready
+            self._answer()  # wait until it is ready
         except BaseException:
             self.close()
             raise
@@ -249,7 +249,7 @@ class Worker:
         raise RuntimeError(f"the worker ended with exit code {self._child.wait(PATIENCE_S)}")
 
     def close(self) -> None:
-        """Close the child's input, at which it ends; kill it if it does not."""
+        """Close the child's input, whereupon it ends; kill it if it does not."""
         for pipe in (self._child.stdin, self._child.stdout):
             assert pipe
             pipe.close()
@@ -267,7 +267,7 @@ class Worker:
 
 
 def _plain(case: Any) -> dict[str, Any]:
-    """Return the numbers and names of a case; what else it has is as by default."""
+    """Return the fields of a case that JSON can hold; all others have their defaults."""
     given = {field.name: getattr(case, field.name) for field in fields(case)}
     return {
         name: value for name, value in given.items() if isinstance(value, int | float | str | tuple)
@@ -287,13 +287,13 @@ def main(text: str) -> None:
         print(slices(), flush=True)
 
 
-Factors = Mapping[str, float | None]  # times as fast as either library; None: stated
+Factors = Mapping[str, float | None]  # times as fast as either library; None: only stated
 
 AGENTS = (TOGETHER, TOGETHER_ON_TWO)
 
 
 def as_rates(case: Slice, rows: Rows) -> list[Measurement]:
-    """Return steps a second, from the times of slices; of all agents together."""
+    """Convert times of slices to steps a second, of all agents together."""
     return [
         as_rate(row, case.steps * (SEEDS if row.contender in AGENTS else 1), "steps/s")
         for row in rows
@@ -314,7 +314,7 @@ def judge_steps(case: Slice, rows: Rows, factors: Factors) -> list[Measurement]:
 
 
 def race_slices(case: Slice, others: Sequence[Contender], judge: Judge, contest: Contest) -> None:
-    """Race our ways to train against others: all on one core but those that say so."""
+    """Race our ways to train against others, on one core unless a contender's name says two."""
     contenders = [*CONTENDERS, *others]
     with ExitStack() as stack:
         if (os.cpu_count() or 1) > 1:
@@ -323,7 +323,7 @@ def race_slices(case: Slice, others: Sequence[Contender], judge: Judge, contest:
 
 
 def number_row(section: str, case: str, name: str, library: str, unit: str) -> Measurement:
-    """Return the row of a single number that is to be measured."""
+    """Return an empty row for a single number that is to be measured."""
     role = "ours" if library == "loopless" else "peer"
     return Measurement(section, case, name, library, role, unit=unit)
 
@@ -351,7 +351,7 @@ def measure_native(
 
 
 def judge_native(steps: int, rows: Rows) -> Rows:
-    """State how many times as fast our native code is as each way without a part of it."""
+    """State how many times as fast training is with our native code as without."""
     rows = [as_rate(row, steps, "steps/s") for row in rows]
     others = [name for name in NATIVE_PARTS if name != NATIVE]
     return attach(rows, NATIVE, beside(rows, NATIVE, others))

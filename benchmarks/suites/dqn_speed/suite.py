@@ -1,7 +1,7 @@
 """The suite `dqn_speed`: DQN's steps a second and memory against peers and an eager loop.
 
-What is trained, how our trainer is sliced into calls, and what PPO's suite shares, is in
-`slices.py`; the loop written plainly is in `plain.py`, other libraries are in `peers.py`.
+`slices.py` has the cases, our trainers cut into timed calls, and what the suite of PPO shares; the
+loop written plainly is in `plain.py`, and other libraries are in `peers.py`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def measure_founding(case: Training, contest: Contest) -> None:
 
 
 def measure_memory(contest: Contest) -> None:
-    """Measure peaks of whole processes."""
+    """Measure the peak memory of whole processes."""
     rows = []
     for name, library, what in (
         (HOSTED, "loopless", "hosted"),
@@ -134,7 +134,7 @@ def measure_growth(contest: Contest) -> None:
 
 
 def measure_split(steps: int, contest: Contest) -> None:
-    """Measure log, checkpoints and plots in the time of a real run, with all cores and defaults."""
+    """Measure the share of log, checkpoints and plots in a default run, with all cores."""
     label = f"log, checkpoints, plots of {steps:,} steps"
     for name, mode in ((HOSTED, "hosted"), (COMPILED, "compiled")):
         shares: dict[str, float] = {}
@@ -167,7 +167,7 @@ def judge_founding(case: Slice, rows: Rows) -> list[Measurement]:
 def judge_memory(
     ours: str, theirs: str, bare: str, bare_theirs: str, rows: Rows
 ) -> list[Measurement]:
-    """Judge the peak by theirs plus the framework's own; what lies beyond a framework is stated."""
+    """Judge our peak: at most theirs plus bare JAX; state both beyond their bare frameworks."""
     found = {row.contender: row.value or 0.0 for row in rows}
     if not all(found.get(name) for name in (ours, theirs, bare, bare_theirs)):
         return attach(rows, ours, [at_most(0, None, f"the peak of {theirs} plus {bare}")])
@@ -197,7 +197,7 @@ WARM, COUNTED = 20, 50  # chunks
 
 
 def measure_bytes(what: str) -> float:
-    """Return the bytes that such a child needs at its peak, or leaves behind a chunk."""
+    """Return the peak bytes of a child that runs this probe, or its growth per chunk."""
     return json.loads(run_child("suites.dqn_speed.suite", what)[1].splitlines()[-1])
 
 
@@ -210,7 +210,7 @@ def _compiled(steps: int = MEMORY_STEPS) -> float:
 
 
 def _train(mode: str, steps: int) -> float:
-    """Return a real run with its log and its checkpoints."""
+    """Return the peak bytes of a real run, with its log and its checkpoints."""
     from loopless.train import commands
 
     config = MEMORY_SLICE.config()
@@ -232,7 +232,7 @@ def _baselines(steps: int = MEMORY_STEPS) -> float:
 
 
 def _bare_jax() -> float:
-    """Return what our framework needs before anything is trained."""
+    """Return the peak bytes of our framework before anything is trained."""
     import equinox  # noqa: F401
     import gymnasium  # noqa: F401
     import jax
@@ -243,7 +243,7 @@ def _bare_jax() -> float:
 
 
 def _bare_torch() -> float:
-    """Return what their framework needs before anything is trained."""
+    """Return the peak bytes of their framework before anything is trained."""
     with warnings_of_peers_ignored():
         import stable_baselines3  # noqa: F401
         import torch
@@ -285,18 +285,18 @@ def measure_shares(mode: str, steps: int) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         words = ["train", "dqn", "--mode", mode, "--runs", folder, "--run", "split"]
-        # Evaluations are no overhead, and the log does not tell them from the rest.
+        # Without evaluations, which are not overhead and which the log does not list separately.
         words += ["--steps", str(steps), "--learning-starts", str(STARTS), "--eval-every", "0"]
         run_command(*words)
         return shares(columns(read(Path(folder) / "split" / "metrics.jsonl")))
 
 
 def shares(found: Mapping[str, Any]) -> dict[str, float]:
-    """Return each part's share of all seconds, without the chunks until the first that learned."""
+    """Return each part's share of the time after the first chunk that learned."""
     learning = np.flatnonzero(np.isfinite(found.get("loss", np.full(1, np.nan))))
     if len(learning) < 2:
         raise RuntimeError("the run was too short to say")
-    rows = learning[1:]  # the first one was compiled, too
+    rows = learning[1:]  # the first one includes compilation
     steps = np.diff(found["step"], prepend=0)[rows]
     seconds = steps / found["steps_per_second"][rows]
     names = [name for name in found if name.startswith("time_")]

@@ -1,6 +1,6 @@
 """The suite `ppo_learning`: PPO's presets over several seeds, and how well they end.
 
-It runs by the code of `dqn_learning`, and is shown as that is.
+It uses the code of `dqn_learning`, also for its page.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from suites.dqn_learning.tasks import SEEDS, Modes, Task
 
 __all__ = ["TITLES", "page", "run"]
 
-# What the founding project published stands beside ours; no more is asked than the thresholds.
+# Published returns of the project that loopless began with are only stated beside ours: judged are
+# the thresholds alone.
 _task = partial(Task, trainer="ppo", compiled=True, judged=False)
 
 PPO, GRU, FORGETFUL = "PPO", "PPO, a GRU", "PPO, no memory"
-# An agent without memory is right half the time. All agents play the same episodes: the mean of 100
-# of them lies within three of its deviations, 0.05 each, of that.
+# An agent without memory is right half the time. All agents play the same 100 episodes, so the
+# standard deviation of their mean is 0.05; three of them are allowed.
 CHANCE = 0.5 + 3 * 0.05
 
 TASKS = (
@@ -37,7 +38,7 @@ TASKS = (
         "LunarLander-v3", PPO, "lunarlander", 300_000, 180, published=(300_000, 183.3),
         needs="Box2D",
     ),
-    # It was published without its steps.
+    # Its return was published without the number of steps.
     _task(
         "HalfCheetah-v5", PPO, "halfcheetah", 1_000_000, None, published=(1_000_000, 6241),
         needs="mujoco",
@@ -49,5 +50,5 @@ QUICK = replace(TASKS[0], steps=50_000, seeds=1, short=True)
 
 
 def run(options: Options, result: Result, say: Say) -> None:
-    """Train everything. Rows are renewed as runs end; Ctrl-C passes through."""
+    """Train everything. Rows are updated as runs end; Ctrl-C passes through."""
     run_tasks(TASKS, MODES, QUICK, options, result, say)

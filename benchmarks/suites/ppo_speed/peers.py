@@ -1,4 +1,4 @@
-"""Other libraries' PPO by `learn`, a slice a call, with the same settings."""
+"""Other libraries' PPO with the same settings; each call of `learn` makes one slice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from suites.q_learning.peers import BASELINES, SBX
 
 
 def options(case: PPOTraining) -> dict[str, Any]:
-    """Return what both of them are told, but for the environments."""
+    """Return the settings of both libraries, without the environments."""
     config = case.config()
     return {
         "learning_rate": config.learning_rate,
@@ -36,7 +36,7 @@ def options(case: PPOTraining) -> dict[str, Any]:
 def _learning(algorithm: Any, case: PPOTraining) -> Call:
     with warnings_of_peers_ignored():
         from stable_baselines3.common.env_util import make_vec_env
-    envs = make_vec_env(case.config().env, case.envs)  # in turn, in this process
+    envs = make_vec_env(case.config().env, case.envs)  # stepped in turn, in this process
     model = algorithm("MlpPolicy", envs, **options(case))
     return sliced(model, case, case.rows, counted=case.minibatches)  # they count epochs
 

@@ -1,8 +1,8 @@
-"""The updates of one rollout and their pieces, each a program of its own at the same shapes.
+"""The updates of one rollout and their pieces, each compiled as a program with the same shapes.
 
 The pieces are those of `train.ppo`: returns are `gae` over a rollout; forward is the loss on every
-minibatch of every epoch, and the gradient is both ways. The rest of the whole is acting's own
-log-probabilities and values, shuffling, and Adam.
+minibatch of every epoch; the gradient is forward and backward. The rest of the whole is the
+log-probabilities and values of the rollout, shuffling, and Adam.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WHOLE, RETURNS, FORWARD, GRADIENT = "whole", "returns", "forward", "forward and 
 
 @dataclass(frozen=True)
 class Pieces:
-    """One rollout of `training`."""
+    """The updates of one rollout of `training`."""
 
     training: PPOTraining
 
@@ -31,7 +31,7 @@ class Pieces:
         return self.training.label
 
     def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
-        """Check that numbers come out, and not only zeros."""
+        """Check that the numbers are finite, and not all zero."""
         assert call.read
         found = call.read(output)
         return Verdict("" if np.isfinite(found).all() and found.any() else "no numbers")
@@ -47,7 +47,7 @@ def _prepared(piece: Callable, case: Pieces) -> Call:
 
 @lru_cache(maxsize=1)
 def _ingredients(case: Pieces) -> tuple:
-    """Return the algorithm, a learner, its rollout, the rows of its updates, a key."""
+    """Return the algorithm, a learner, its rollout, the data of its updates, and a key."""
     import jax
 
     from loopless.envs import autoreset, make_compiled

@@ -1,7 +1,7 @@
 """A PPO training loop written plainly: environments in turn, a loop over time, eager PyTorch.
 
-The form that single-file implementations have, with nothing around it: no wrappers, no logging.
-Like most of them it takes a time limit for an end.
+It has the form of single-file implementations, without wrappers and logging. Like most of them it
+treats truncation as termination.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from suites.q_learning.updates import ACTIONS, OBS
 
 
 class Loop:
-    """A run; a call makes the rollouts of a slice, and counts gradient steps."""
+    """A run; a call makes the rollouts of a slice, and returns how many gradient steps it made."""
 
     def __init__(self, case: PPOTraining) -> None:
         import gymnasium
@@ -64,7 +64,7 @@ class Loop:
             self.next_starts = torch.from_numpy(np.float32(terminated | truncated))
 
     def advantages(self) -> Any:
-        """Return generalised advantage estimates, from the last step to the first."""
+        """Return generalized advantage estimates, computed from the last step to the first."""
         import torch
 
         gamma, decay = self.config.gamma, self.config.gamma * self.config.gae_lambda
@@ -79,7 +79,7 @@ class Loop:
         return found
 
     def learn(self) -> int:
-        """Return the updates on a rollout; how many they were."""
+        """Make the updates on a rollout, and return how many there were."""
         import torch
 
         advantages = self.advantages()
@@ -104,7 +104,7 @@ class Loop:
         self.optimizer.step()
 
     def loss(self, rows: dict[str, Any]) -> Any:
-        """Return the clipped surrogate, the value loss and the entropy."""
+        """Return the sum of clipped surrogate, value loss and entropy bonus."""
         import torch
         from torch.distributions import Categorical
 
@@ -120,7 +120,7 @@ class Loop:
 
 
 def network(hidden: tuple[int, ...], outputs: int, gain: float) -> Any:
-    """Return a `torch.nn.Sequential` with tanh between its layers, of orthogonal weights."""
+    """Return a `torch.nn.Sequential` with orthogonal weights and tanh between its layers."""
     import torch
 
     parts: list[Any] = []

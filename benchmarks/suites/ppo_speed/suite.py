@@ -1,7 +1,7 @@
-"""The suite `ppo_speed`: PPO against peers in steps a second, and how soon it solves.
+"""The suite `ppo_speed`: PPO against peers in steps a second, and how soon it solves CartPole.
 
-It has the shape of `dqn_speed`, whose `slices.py` it shares. The updates of one rollout, taken
-apart, are in `pieces.py`; the loop written plainly is in `plain.py`, other libraries in `peers.py`.
+It is built like `dqn_speed`, and uses its `slices.py`. The updates of one rollout, taken apart, are
+in `pieces.py`; the loop written plainly is in `plain.py`, other libraries in `peers.py`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def measure_steps(case: PPOTraining, contest: Contest) -> None:
 
 
 def measure_shares(case: PPOTraining, contest: Contest) -> None:
-    """Time calls of some microseconds, which need no long samples."""
+    """Time an update and its pieces; the calls are short, and so are the samples."""
     budget = contest.budget
     contest = contest.with_budget(sample_s=budget.sample_s / 10, total_s=budget.total_s / 6)
     contest.run("shares", Pieces(case), PIECES, state_shares)
@@ -121,7 +121,7 @@ COMPILED_S, COMMAND_S = 5.0, 20.0
 
 
 def judge_compiled(row: Measurement, seconds: Sequence[float]) -> Measurement:
-    """Return the slowest seed decides; the row's value is the median's."""
+    """Judge the slowest seed; the row's value becomes the median over seeds."""
     if row.value is None:
         return replace(row, targets=(at_most(COMPILED_S, None, _within(COMPILED_S)),))
     slowest = max(seconds)
@@ -139,7 +139,7 @@ def _within(seconds: float) -> str:
 
 
 def state_shares(rows: Rows) -> list[Measurement]:
-    """State per cent of the whole; backward is what the gradient takes beyond forward."""
+    """State each piece's per cent of the whole; backward is the gradient less forward."""
     found = {row.contender: row.value for row in rows}
     whole, forward, both = (found.get(name) for name in (WHOLE, FORWARD, GRADIENT))
     backward = both - forward if both and forward else None
@@ -153,11 +153,11 @@ def state_shares(rows: Rows) -> list[Measurement]:
 
 SOLVED = 475.0
 EPISODES = 100  # of an evaluation
-IN_A_ROW = 5  # evaluations: a young policy may balance once by luck, and not a chunk later
+IN_A_ROW = 5  # evaluations: an early policy may succeed once by luck
 
 
 def time_compiled(seed: int, **changes: Any) -> float:
-    """Return seconds of a run with default settings until it stays solved.
+    """Return the seconds of a run with default settings until it stays solved.
 
     Evaluations, one after every chunk, are included; everything has been compiled before.
     """
@@ -184,7 +184,7 @@ def time_compiled(seed: int, **changes: Any) -> float:
 
 
 def time_command(*words: str) -> float:
-    """Return seconds of `loopless train ppo` on all cores, from its start to its end."""
+    """Return the seconds of `loopless train ppo` on all cores, from its start to its end."""
     from loopless.runs.metrics import columns, read
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """Other libraries' DQN: `train`, the call that makes their gradient steps, on a full buffer.
 
-Neither is double, so they make one forward pass less than the others.
+Neither is double DQN, so each makes one forward pass less than the other contenders.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _sbx(case: Update) -> Call:
 
 
 def can(contender: Contender, case: Update) -> bool:
-    """Return whether a peer can do this at all."""
+    """Return whether a peer can do this case at all."""
     return case.repeats == 1 and (contender.name != SBX or len(case.hidden) == 2)
 
 

@@ -1,9 +1,9 @@
-"""The update written plainly in eager PyTorch, which we replace; and what was proposed for it.
+"""The update that we replace, written plainly in eager PyTorch, and proposals to make it faster.
 
-Double DQN as users write it: rows of contiguous tensors, targets without gradient, Huber loss,
-backward, clip, Adam. It has no debug line and reads nothing back, and so is kinder than the code
-that the founding plan was about. The proposals are written from a description of the plan, and
-checked like any other update: what is a different algorithm comes out as one.
+It is double DQN as users write it: batches from contiguous tensors, targets without gradient, Huber
+loss, backward, clip, Adam. It has no debug line and reads nothing back, and so is faster than the
+code that the founding plan (docs/speed.md) was about. The proposals are written from a description
+of that plan, and checked like any other update: the check fails those that are another algorithm.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def network(layers: Layers) -> Any:
 
 
 def layers_of(net: Any) -> Layers:
-    """Return the other way round."""
+    """Return the weights of a `torch.nn.Sequential`: the inverse of `network`."""
     parts = [part.detach().numpy().copy() for part in net.parameters()]
     return [(weight.T, bias) for weight, bias in zip(parts[::2], parts[1::2], strict=True)]
 
@@ -76,7 +76,7 @@ class Learner:
         self.apply()
 
     def apply(self) -> None:
-        """Clip the gradients that are there, and follow them."""
+        """Clip the gradients, and make a step of Adam with them."""
         import torch
 
         if self.rules.max_norm is not None:
@@ -85,7 +85,7 @@ class Learner:
 
 
 class Sampler:
-    """Rows of contiguous tensors, drawn uniformly; remembers which until it is asked."""
+    """Uniform draws from contiguous tensors, which are remembered until `drawn` is called."""
 
     def __init__(self, stored: dict[str, np.ndarray], remembers: bool = True) -> None:
         import torch
@@ -107,13 +107,13 @@ class Sampler:
         return {name: values[rows] for name, values in self.fields.items()}
 
     def drawn(self) -> np.ndarray:
-        """Return all rows so far; from now on none is remembered."""
+        """Return the indices of all draws so far; from now on none is remembered."""
         found, self._drawn = self._drawn or [], None
         return np.concatenate([rows.numpy() for rows in found])
 
 
 def call(case: Update, learner: Learner, sampler: Sampler, event: Callable[[], None]) -> Call:
-    """Return the timed call of an event, and what it did until it was asked."""
+    """Return a call that times `event`, and reads what it drew and learned."""
 
     def read(_: None) -> Learned:
         rows = sampler.drawn().reshape(-1, case.batch)
@@ -170,7 +170,7 @@ def _one_by_one(loss: Callable[[Learner, dict], Any]) -> Event:
 
 
 def _shipped(learner: Learner, batch: dict) -> Any:
-    """Return the formatting of two tensors for a message that nobody reads."""
+    """Return the loss, after two tensors are formatted for a message that nobody reads."""
     q, targets = _taken(learner.online(batch["obs"]), batch), learner.targets(batch)
     assert f"q: {q}\ntargets: {targets}"
     return _huber(q, targets)
@@ -184,7 +184,7 @@ def _no_grad(learner: Learner, batch: dict) -> Any:
 
 
 def _in_one_pass(learner: Learner, batch: dict, constant: bool) -> Any:
-    """Compute online values of s and s' in one forward pass over 2B rows."""
+    """Return the loss, with online values of s and s' from one forward pass over 2B rows."""
     import torch
 
     both = learner.online(torch.cat([batch["obs"], batch["next_obs"]]))
@@ -199,7 +199,7 @@ def _in_one_pass(learner: Learner, batch: dict, constant: bool) -> Any:
 
 
 def _slots(case: Update) -> Call:
-    """Return rows gathered into the same tensors every time."""
+    """Return a call that gathers every batch into the same preallocated tensors."""
     import torch
 
     learner, sampler = start(case)
@@ -230,7 +230,7 @@ def _mega(learner: Learner, sampler: Sampler, case: Update) -> None:
 
 
 def _accumulated(learner: Learner, sampler: Sampler, case: Update) -> None:
-    """Go forward and backward K times for one step: a mega-batch in pieces."""
+    """Make one step from K forward and backward passes: one large batch in pieces."""
     learner.optimizer.zero_grad()
     for _ in range(case.draws):
         (learner.loss(sampler(case.batch)) / case.draws).backward()

@@ -1,7 +1,7 @@
 """The suite `q_learning`: K updates in one call against eager PyTorch and peers; the loss alone.
 
-What is updated and what has to come out is in `updates.py`, eager PyTorch and the proposals are in
-`plain.py`, other libraries in `peers.py`.
+The cases and their checks are in `updates.py`, eager PyTorch and the proposals in `plain.py`, other
+libraries in `peers.py`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def run(options: Options, result: Result, say: Say) -> None:
 
 
 def measure_updates(cases: Iterable[Update], contest: Contest) -> None:
-    """Time one call of K updates; times are of one update."""
+    """Time calls of K updates; the rows have the time of one update."""
     for case in cases:
         able = [each for each in PEERS if can(each, case)]
         contenders = (OURS, *EAGER_CONTENDERS, *able, BY_HAND)
@@ -107,7 +107,7 @@ LOSS_US = 100.0  # microseconds
 
 
 def per_update(case: Update, rows: Rows) -> list[Measurement]:
-    """Return times of one gradient step, from those of a call."""
+    """Convert times of a call to times of one gradient step."""
     return [per_item(row, case.updates) for row in rows]
 
 
@@ -196,7 +196,7 @@ def as_vector(layers: Layers) -> np.ndarray:
 
 
 def as_layers(vector: np.ndarray, like: Layers) -> Layers:
-    """Cut into the shapes of `like`."""
+    """Cut a vector into layers of the shapes of `like`."""
     sizes = [part.size for layer in like for part in layer]
     parts = iter(np.split(vector, np.cumsum(sizes)[:-1]))
     return [(next(parts).reshape(w.shape), next(parts).reshape(b.shape)) for w, b in like]
@@ -237,7 +237,7 @@ GAMMA = Rules().gamma
 
 @dataclass(frozen=True)
 class Losses:
-    """Double targets and the Huber loss of a batch, from values that are there already."""
+    """Double-DQN targets and the Huber loss of a batch, from Q-values that are already computed."""
 
     batch: int
 

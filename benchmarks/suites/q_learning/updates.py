@@ -1,7 +1,7 @@
-"""What is updated: networks, stored transitions, rules; and whether the parameters come out right.
+"""The cases: networks, stored transitions and rules of an update; and their check.
 
-A contender says which rows it drew. `Plain`, the update written out in NumPy, then repeats its
-calls in float64 from the same weights, and the parameters have to agree. In float32 `Plain` is
+A contender says which transitions it drew. `Plain`, the update written out in NumPy, then repeats
+its calls in float64 from the same weights, and the parameters have to agree. In float32 `Plain` is
 timed, too.
 """
 
@@ -22,7 +22,7 @@ Layers = list[tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Rules:
-    """What an update does beside its shapes; the loss is Huber's, δ = 1."""
+    """The settings of an update beside its shapes; the loss is Huber's with δ = 1."""
 
     double: bool = True
     gamma: float = 0.99
@@ -31,7 +31,7 @@ class Rules:
 
 
 class Plain:
-    """An online network that learns towards a target network that stands still."""
+    """An online network that learns towards a fixed target network."""
 
     def __init__(self, online: Layers, target: Layers, rules: Rules, dtype: Any) -> None:
         self.rules, self.dtype, self.count = rules, dtype, 0
@@ -86,7 +86,7 @@ class Plain:
 
 
 def forward(layers: Layers, x: np.ndarray) -> list[np.ndarray]:
-    """Return what goes into each layer, and last what comes out."""
+    """Return the input of each layer, and at the end the output."""
     found = [x]
     for number, (weight, bias) in enumerate(layers):
         x = x @ weight + bias
@@ -99,7 +99,7 @@ def forward(layers: Layers, x: np.ndarray) -> list[np.ndarray]:
 OBS, ACTIONS, STORED = 4, 2, 10_000
 TOLERANCE = 1e-5  # float32 after K updates; one step of Adam moves a parameter by 1e-3
 
-CHECKED = 8  # updates at least: Adam's first step tells no more of a gradient than its signs
+CHECKED = 8  # updates at least: Adam's first step depends on the signs of a gradient only
 ATTEMPTS = 3
 
 Arrays = dict[str, np.ndarray]
@@ -107,7 +107,7 @@ Arrays = dict[str, np.ndarray]
 
 @lru_cache(maxsize=1)
 def transitions(count: int = STORED) -> Arrays:
-    """Return transitions as in CartPole: four numbers, two actions, an end in twenty steps."""
+    """Return transitions shaped as in CartPole; one in twenty terminates."""
     generator = np.random.default_rng(0)
     obs = generator.standard_normal((count, OBS), dtype=np.float32)
     return {
@@ -133,7 +133,7 @@ def random_layers(hidden: tuple[int, ...], seed: int) -> Layers:
 
 @dataclass(frozen=True)
 class Learned:
-    """What all calls so far did: rows drawn [n, batch], by which rules, the parameters now."""
+    """What all calls so far did: indices drawn [n, batch], parameters now, and the rules used."""
 
     indices: np.ndarray
     layers: Layers
@@ -182,10 +182,10 @@ class Update:
         return -(-CHECKED // self.updates)
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Compare with the plain update on the same rows, from the same weights.
+        """Compare with the plain update on the same transitions, from the same weights.
 
-        Where an input of relu lies within rounding of 0, two right answers differ: other rows
-        decide then. What is wrong stays wrong on all of them.
+        Where an input of relu is within rounding of 0, two right answers may differ. So a contender
+        that disagrees is tried on other draws; a wrong one disagrees on all of them.
         """
         for _ in range(self.checked_calls - 1):
             output = call.run()

@@ -1,8 +1,8 @@
-"""What is drawn in this suite, and whether draws are right.
+"""The cases of this suite: what is drawn, and a check that the draws are right.
 
-Transitions and steps carry their own number in the observation, so that whatever a contender
-returns can be looked up, also where it reports no indices. Then the law has to hold by χ²
-(`loopless.verify.samplers.laws`): even draws, draws by priority, pairs of one segment at a
+Observations hold the number of their transition or step, so that whatever a contender returns can
+be looked up, also where it reports no indices. Then the draws have to follow their law by χ²
+(`loopless.verify.samplers.laws`): uniform draws, draws by priority, pairs of one segment at a
 truncated-geometric gap; on the host, and inside a compiled scan.
 """
 
@@ -27,13 +27,13 @@ CHECKED_S = 3.0
 
 @dataclass(frozen=True)
 class Sampler(Call):
-    """`run` is timed. `draw` is that part of it which draws, and what it gives can be read."""
+    """`run` is timed. `draw` is the part of it that draws; `read` takes its output."""
 
     draw: Callable[[], Any]
     update: Callable[[np.ndarray, np.ndarray], Any] | None = None
 
     def drawn(self) -> Iterator[Arrays]:
-        """Yield batch after batch until there are enough for a check, or it takes too long."""
+        """Yield batch after batch until there are enough for a check, or time is up."""
         assert self.read is not None
         rows, end = 0, time.perf_counter() + CHECKED_S
         while rows < CHECKED_DRAWS and (not rows or time.perf_counter() < end):
@@ -43,7 +43,7 @@ class Sampler(Call):
 
 
 def sampler(draw: Callable[[], Any], read: Callable[[Any], Arrays], times: int = 1) -> Sampler:
-    """Return a sampler that draws so often in one timed call."""
+    """Return a sampler that draws `times` batches in one timed call."""
     if times == 1:
         return Sampler(draw, read, draw)
 
@@ -72,7 +72,7 @@ WEIGHT_TOLERANCE = 1e-3
 
 @lru_cache(maxsize=3)
 def transitions(count: int, first: int = 0) -> Arrays:
-    """Return `count` steps of episodes that end once in a hundred, numbered from `first`."""
+    """Return `count` transitions, numbered from `first`; one in a hundred terminates."""
     generator = np.random.default_rng(first)
     obs = generator.standard_normal((count, 4), dtype=np.float32)
     obs[:, 0] = np.arange(first, first + count)
@@ -92,9 +92,9 @@ def transitions(count: int, first: int = 0) -> Arrays:
 def numbered(
     drawn: Arrays, stored: Arrays, first: int = 0, held: np.ndarray | None = None
 ) -> tuple[np.ndarray, str]:
-    """Return which stored transition each row is, and what is wrong with the rows; "" if nothing.
+    """Return the number of each drawn transition, and what is wrong with the draws; "" if nothing.
 
-    `held` says which transition each slot holds, if not that of its own number.
+    `held` says which transition each slot holds, if that is not the one of the slot's number.
     """
     claimed = drawn["obs"][:, 0] - first
     known = (claimed >= 0) & (claimed < len(stored["obs"])) & (claimed == np.floor(claimed))
@@ -118,7 +118,7 @@ def numbered(
 
 
 def spread(numbers: np.ndarray, probabilities: np.ndarray) -> str:
-    """Say what is wrong with the draws of numbers, in stretches and over their last digits."""
+    """Return how draws differ from their law, in stretches and by remainder; "" if not."""
     count = len(probabilities)
     everyone = np.arange(count)
     stretches, digits = everyone * CELLS // count, everyone % CELLS
@@ -129,7 +129,7 @@ def spread(numbers: np.ndarray, probabilities: np.ndarray) -> str:
 
 
 def even_draws(call: Sampler, stored: Arrays, held: np.ndarray) -> str:
-    """Return whether every slot is drawn alike, given which transition each of them holds."""
+    """Return how draws of slots that hold `held` differ from uniform ones; "" if not."""
     numbers, problem = numbered(joined(call.drawn()), stored, held=held)
     return problem or spread(numbers, np.bincount(held, minlength=len(held)) / len(held))
 
@@ -180,13 +180,13 @@ class Prioritized:
 
     @cached_property
     def priorities(self) -> np.ndarray:
-        """One for each transition, float32, from 0.1 to 10."""
+        """Return a priority for each transition, float32, from 0.1 to 10."""
         drawn = np.random.default_rng(1).lognormal(size=self.count)
         return np.clip(drawn, 0.1, 10).astype(np.float32)
 
     @cached_property
     def fresh(self) -> np.ndarray:
-        """What a batch is given after each draw."""
+        """Return the priorities that a batch gets after each draw."""
         return np.random.default_rng(2).permutation(self.priorities)[: self.batch]
 
     def check(self, contender: Contender, call: Sampler, output: Any) -> Verdict:
@@ -204,13 +204,13 @@ class Prioritized:
         )
 
     def _by_rank(self, numbers: np.ndarray, powers: np.ndarray) -> str:
-        """Return the law again, over cells of like priority, which α shapes most."""
+        """Test the law again over cells of similar priority, where α shows most; "" if it holds."""
         ranks = np.empty(self.count, np.int64)
         ranks[np.argsort(powers)] = np.arange(self.count) * CELLS // self.count
         return misfit(ranks[numbers], np.bincount(ranks, powers / powers.sum()))
 
     def _weights(self, drawn: Arrays, powers: np.ndarray) -> str:
-        """Check w ∝ P^−β; the largest weight may be the batch's or the buffer's."""
+        """Check that w ∝ P^−β, divided by the largest of the batch or of the buffer."""
         flat = drawn["weights"] * powers[drawn["obs"][:, 0].astype(np.int64)] ** BETA
         error = float(flat.max() / flat.min() - 1)
         return "" if error <= WEIGHT_TOLERANCE else f"weights are off by up to {error:.2g}"
@@ -218,7 +218,7 @@ class Prioritized:
 
 @dataclass(frozen=True)
 class Adding:
-    """A full buffer that a step of `envs` environments is added to."""
+    """A full buffer, to which one step of `envs` environments is added."""
 
     count: int
     envs: int
@@ -240,12 +240,12 @@ class Adding:
         return transitions(self.envs, self.count)
 
     def steps(self) -> list[Arrays]:
-        """Return what the buffer is filled with, a step at a time."""
+        """Return what the buffer is filled with, step by step."""
         cuts = range(0, self.count, self.envs)
         return [{k: v[t : t + self.envs] for k, v in self.stored.items()} for t in cuts]
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Read back whole, the buffer holds the step once and else only what was there before."""
+        """Check that the buffer holds the new step once, and otherwise only what was stored."""
         held = call.read(output)
         new = held["obs"][:, 0] >= self.count
         if new.sum() != self.envs or len(new) != self.count:
@@ -267,7 +267,7 @@ SEGMENT = 77  # thirteen segments fill a row: no partial one at its end
 
 @dataclass(frozen=True)
 class Trajectories:
-    """`rows` of 1001 steps; draw `batch` pairs, row and start evenly: law "episode"."""
+    """`rows` rows of 1001 steps; draw `batch` pairs, with row and start uniform: law "episode"."""
 
     rows: int
     batch: int
@@ -282,13 +282,13 @@ class Trajectories:
 
     @cached_property
     def obs(self) -> np.ndarray:
-        """[rows, steps, 2], float32: the number of the step, and its place in the row."""
+        """Return the number of each step and its place in the row, [rows, steps, 2], float32."""
         numbers = np.arange(self.size).reshape(self.rows, STEPS)
         return np.stack([numbers, numbers % STEPS], axis=-1).astype(np.float32)
 
     @cached_property
     def terminals(self) -> np.ndarray:
-        """[rows, steps], boolean."""
+        """Return the marks of segment ends, [rows, steps], boolean; ends are marked twice."""
         place = np.arange(STEPS) % SEGMENT
         return np.tile(place >= SEGMENT - 2, (self.rows, 1))
 
@@ -323,12 +323,12 @@ class Trajectories:
 
     @cached_property
     def _horizons(self) -> np.ndarray:
-        """n of each place in a row; rows are alike."""
+        """Return the horizon of each place in a row; all rows have the same."""
         return np.array(reference.horizons(self.terminals[0], "double"))
 
     @cached_property
     def _law(self) -> np.ndarray:
-        """[n, gap]: P of a pair with that horizon and that gap."""
+        """Return the probability of a pair with each horizon and gap, [horizon, gap]."""
         law = np.zeros((SEGMENT, STEPS))
         pairs = reference.pair_probabilities([self._horizons.tolist()], DISCOUNT)
         for (_, place, gap), probability in pairs.items():
@@ -338,7 +338,7 @@ class Trajectories:
 
 @dataclass(frozen=True)
 class Ingest(Trajectories):
-    """The same rows, put into a new buffer; pairs drawn from it are what is checked."""
+    """The same rows, put into a new buffer; the check draws pairs from it."""
 
     @property
     def label(self) -> str:
@@ -378,7 +378,7 @@ class Scanned:
 
     @property
     def changes(self) -> bool:
-        """Whether a step of the scan leaves another state behind."""
+        """Return whether a step of the scan changes the state."""
         return self.prioritized or self.envs > 0
 
     @property
@@ -387,16 +387,16 @@ class Scanned:
 
     @property
     def step(self) -> Arrays:
-        """What is added again and again: the first rows of what is stored."""
+        """Return what is added in every step: the first transitions of `stored`."""
         return {name: values[: self.envs] for name, values in self.stored.items()}
 
     @cached_property
     def law(self) -> Prioritized:
-        """The same draws on the host: their priorities, and their check."""
+        """Return the same case on the host, for its priorities and its check."""
         return Prioritized(self.count, self.batch)
 
     def check(self, contender: Contender, call: Sampler, output: Any) -> Verdict:
-        """Check draws after one scan; what it added lies where the ring began."""
+        """Check draws after one scan; what it added is at the beginning of the ring."""
         if self.prioritized:
             return self.law.check(contender, call, output)
         held, written = np.arange(self.count), REPEATS * self.envs
@@ -406,7 +406,7 @@ class Scanned:
 
 
 def scanned(case: Scanned, state: Any, steps: Steps) -> Sampler:
-    """Return the timed scan over a donated state; and for the check, draws that leave it."""
+    """Return a sampler that times a scan over a donated state; `draw` leaves the state alone."""
     import jax
 
     fresh = jax.numpy.asarray(case.law.fresh)

@@ -1,7 +1,7 @@
 """Other libraries' buffers, full, each called as its users call it.
 
-Filling them is not timed. What they give is read as NumPy for the check only, after the clock has
-stopped. flashbax is called from the host like the others, and inside a compiled scan.
+Filling them is not timed. Their output is converted to NumPy for the check only, untimed. flashbax
+is called from the host like the others, and inside a compiled scan.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LIBRARIES = {name: name.lower() for name in (CPPRB, BASELINES, TORCHRL, TIANSHOU
 
 
 def _columns(output: Any, names: dict[str, str]) -> Arrays:
-    """Return columns by our names, [B, 1] as [B]; copied, for cpprb overwrites its indices."""
+    """Return fields by our names, [B, 1] as [B]; copied, because cpprb overwrites its indices."""
     found = {ours: np.asarray(output[theirs]).copy() for ours, theirs in names.items()}
     return {
         name: x.reshape(len(x), *FIELDS[name][0]) if name in FIELDS else x.reshape(-1)
@@ -118,7 +118,7 @@ def _baselines_buffer(count: int, envs: int) -> Any:
 
 def _baselines(case: Uniform) -> Sampler:
     buffer, stored = _baselines_buffer(case.count, 1), case.stored
-    # A million calls of `add` would put the same values there.
+    # This stores the same values as a million calls of `add`.
     buffer.observations[:, 0] = stored["obs"]
     buffer.next_observations[:, 0] = stored["next_obs"]
     buffer.actions[:, 0, 0] = stored["action"]
@@ -259,7 +259,7 @@ def _tianshou_adding(case: Adding) -> Call:
 
 
 def _filled(stored: Arrays, batch: int, prioritized: bool = False) -> tuple[Any, Any]:
-    """Return a buffer and its state, full."""
+    """Return a flashbax buffer and its full state."""
     with warnings_of_peers_ignored():
         import flashbax
         import jax
@@ -300,7 +300,7 @@ def _uniform(case: Uniform) -> Sampler:
 
 
 def weighted(sample: Any, count: int) -> dict[str, Any]:
-    """Return a prioritised sample with the weights that flashbax leaves to its callers."""
+    """Return a prioritized sample with the weights, which flashbax leaves to its callers."""
     weights = (count * sample.probabilities) ** -BETA
     return sample.experience | {"indices": sample.indices, "weights": weights / weights.max()}
 

@@ -1,7 +1,7 @@
-"""What our buffers replace: a list of transitions, a search per sample, and the proposed table.
+"""What our buffers replace: a list of transitions, a search per sample, and a proposed table.
 
-`search_per_sample` and `PaddedTable` are written from the description of the code that the founding
-note was about, and of what it proposed; not its text.
+`search_per_sample` and `PaddedTable` are written from a description of the code that the founding
+note (docs/speed.md) was about, and of what it proposed; no code was copied.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _uniform(case: Uniform) -> Sampler:
 
 
 def _prioritized(case: Prioritized) -> Sampler:
-    """Return the list twins: a cumulative sum walked for each draw, one update after the other."""
+    """Return a sampler by the loop twins: a sum walked for each draw, updates one by one."""
     from loopless.reference import replay as reference
 
     rows, source = _rows(case.stored), random.Random(0)
@@ -81,10 +81,11 @@ def _prioritized(case: Prioritized) -> Sampler:
 def search_per_sample(
     obs: np.ndarray, terminals: np.ndarray, batch: int, generator: np.random.Generator
 ) -> Arrays:
-    """Draw one pair after the other by NumPy: row, start, a search for the marks ahead, gap.
+    """Draw pair by pair with NumPy: a row, a start, a search for the marks ahead of it, a gap.
 
-    The way of the original code, at about its cost. It took the second mark from any start on; at
-    a segment's final observation that is the next segment's, so that such a start is drawn again.
+    This is how the original code did it, at about its cost. The original took the second mark ahead
+    of any start. From a segment's final observation, that is the next segment's: here such a start
+    is drawn again.
     """
     starts, successors = [], []
     while len(starts) < batch:
@@ -103,7 +104,7 @@ def search_per_sample(
 
 
 class PaddedTable:
-    """The founding note's form: each row's marks in a table [rows, 100], all starts at once."""
+    """What the founding note proposed: a table [rows, 100] of marks, and all starts at once."""
 
     def __init__(self, obs: np.ndarray, terminals: np.ndarray, seed: int = 0) -> None:
         self.obs, self.generator = obs, np.random.default_rng(seed)

@@ -1,7 +1,7 @@
 """The suite `replay`: buffers against loops, peers, and what the founding note proposed.
 
-What is drawn and how draws are checked is in `cases.py`, other libraries are in `peers.py`, loops
-and the proposed table in `plain.py`. `measure_host` lists what is raced against what.
+The cases and their checks are in `cases.py`, other libraries in `peers.py`, loops and the proposed
+table in `plain.py`. `measure_host` lists what is raced against what.
 """
 
 from __future__ import annotations
@@ -87,11 +87,12 @@ ROWS = 1000
 EPISODIC_BATCHES = (256, 1024)
 ENVS = 64
 FROM, TO = 10_000, 1_000_000
-# A draw reads other rows each time: one call does not undo what a neighbour left in the caches.
+# Each draw reads other places, so one warming call does not undo what another contender left in the
+# caches: a sample is a millisecond of calls.
 SAMPLE_S = 1e-3
 
-# What is promised: times as fast as these. A peer whose draws were found wrong counts all the same:
-# to be beaten by it would be no comfort.
+# What is promised: how many times as fast as each of these. A peer counts even if its draws were
+# found wrong: losing to it would still be losing.
 UNIFORM_FACTORS = {
     100_000: {CPPRB: 4.0, BASELINES: 8.0, TORCHRL: 12.0},
     1_000_000: {CPPRB: 2.5, BASELINES: 4.0, TORCHRL: 6.0},
@@ -102,7 +103,7 @@ FACTORS = {
     "adding": {CPPRB: 1.0},
     "device": {FLASHBAX: 1.0},
 }
-TENSOR_PEERS = (BASELINES, TORCHRL)  # stated beside our tensors
+TENSOR_PEERS = (BASELINES, TORCHRL)  # return tensors; stated beside ours that does
 ONE_CALL_FACTOR = 20.0
 INGEST_S = 1.0
 GROWTH_RATIO = 4.0
@@ -143,8 +144,8 @@ def measure_host(
     rows: int = ROWS,
     quick: bool = False,
 ) -> None:
-    """Race the buffers on the host; all but two sections at the first size only."""
-    # In a quick run the prioritized loop, a second a batch, is left out.
+    """Race the buffers on the host; only two sections use all sizes, the others the first one."""
+    # The prioritized loop takes a second for a batch, so a quick run leaves it out.
     slow = replace(PRIORITIZED_LOOP, largest=10_000) if quick else PRIORITIZED_LOOP
     peers = (*UNIFORM_PEERS, FLASHBAX_UNIFORM)
     by_priority = (*OUR_PRIORITIZED, *PRIORITIZED_PEERS, FLASHBAX_PRIORITIZED, slow)
@@ -171,12 +172,12 @@ def measure_host(
 
 
 def judge(section: str, rows: Rows) -> Rows:
-    """Compare ours with the contenders that the table `FACTORS` names for this section."""
+    """Judge ours against the contenders that the table `FACTORS` names for this section."""
     return attach(rows, NUMPY, as_fast(rows, NUMPY, FACTORS[section]))
 
 
 def judge_uniform(count: int, rows: Rows) -> Rows:
-    """Compare ours with named peers; our tensors beside theirs are stated."""
+    """Judge ours against named peers, and state our tensors beside theirs."""
     rows = attach(rows, NUMPY, as_fast(rows, NUMPY, UNIFORM_FACTORS.get(count, {})))
     return attach(rows, TORCH, beside(rows, TORCH, TENSOR_PEERS))
 
@@ -194,7 +195,7 @@ def judge_ingest(rows: Rows) -> Rows:
 
 
 def measure_growth(small: int, large: int, contest: Contest) -> None:
-    """Race one law at a time, small and large buffers against each other."""
+    """Race a small against a large buffer, for each law."""
     laws: tuple[tuple[str, Contender, Sequence[Case]], ...] = (
         ("uniform", OUR_UNIFORM[0], [Uniform(n, BATCH) for n in (small, large)]),
         ("prioritized", OUR_PRIORITIZED[0], [Prioritized(n, BATCH) for n in (small, large)]),
@@ -219,7 +220,7 @@ def judge_growth(small: str, large: str, rows: Rows) -> Rows:
 
 
 def measure_cold(count: int, rows: int, contest: Contest) -> None:
-    """Time single calls, as after an update that needed the caches for itself."""
+    """Time single calls with emptied caches, as after an update that needed the caches itself."""
     cold = contest.with_budget(sample_s=0.0, warm_s=0.0)
     for case, contenders in (
         (Uniform(count, BATCH), (OUR_UNIFORM[0], *UNIFORM_PEERS)),
@@ -230,14 +231,14 @@ def measure_cold(count: int, rows: int, contest: Contest) -> None:
 
 
 def judge_cold(rows: Rows) -> Rows:
-    """State the same comparisons with emptied caches; nothing was promised of them."""
+    """State the same comparisons with emptied caches; nothing is promised about them."""
     times = values(rows)
     named = [name for name in (CPPRB, BASELINES, TORCHRL, LOOP, PROPOSED) if times.get(name)]
     return attach(rows, NUMPY, beside(rows, NUMPY, named, "cold, "))
 
 
 def measure_scanned(sizes: Iterable[int], contest: Contest) -> None:
-    """Race what a compiled trainer does: draw; add and draw; draw by priority and update."""
+    """Race what compiled trainers do: draw; add and draw; draw by priority and update."""
     for count in sizes:
         for case in (
             Scanned(count, BATCH),
@@ -254,7 +255,7 @@ PADDED = "loopless, from_padded"
 
 
 def _read(output: dict[str, Any]) -> Arrays:
-    """Read [B, ...] or [K, B, ...] as rows."""
+    """Flatten fields of shape [B, ...] or [K, B, ...] to one batch axis."""
     depth = output["reward"].ndim
     arrays = {name: np.asarray(values) for name, values in output.items()}
     return {name: values.reshape(-1, *values.shape[depth:]) for name, values in arrays.items()}
@@ -321,7 +322,7 @@ def _filled(case: Trajectories) -> Any:
 
 def _ingest(fill: Callable[[Trajectories], Any]) -> Callable[[Trajectories], Sampler]:
     def prepare(case: Trajectories) -> Sampler:
-        # Made once, so that what a draw gives is that of this buffer; timed is the filling alone.
+        # The check draws from this buffer, filled once; only filling is timed.
         buffer = fill(case)
         return Sampler(
             lambda: fill(case), dict, lambda: buffer.sample(case.batch, discount=DISCOUNT)

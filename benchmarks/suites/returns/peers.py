@@ -1,7 +1,7 @@
 """GAE by other libraries, each called as its users call it, in the layout it wants.
 
-Laying the arrays out is not timed. Both answers are: where a peer gives advantages only, adding
-the values is timed with it, and its note says so.
+Changing the layout is not timed. Computing both advantages and returns is: where a peer gives
+advantages only, adding the values is timed with it, and its note says so.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def _torchrl(function: str) -> Prepare:
 
 
 def _flat(x: np.ndarray) -> np.ndarray:
-    """Lay [T, B] out as Tianshou stores it: one environment after the other."""
+    """Flatten [T, B] as Tianshou stores it: one environment after the other."""
     return np.ascontiguousarray(x.T).reshape(-1)
 
 
 def _unflat(rollout: Rollout, output: tuple) -> tuple[np.ndarray, ...]:
-    """Lay Tianshou's arrays out as [T, B] again."""
+    """Bring Tianshou's arrays back to [T, B]."""
     return tuple(x.reshape(rollout.envs, rollout.steps).T for x in output)
 
 
 def _tianshou_ends(rollout: Rollout) -> np.ndarray:
-    """Return truncations, and the last step, which Tianshou cuts as an unfinished episode."""
+    """Return truncations with the last step among them: Tianshou must know where a window ends."""
     truncated = rollout.truncated.copy()
     truncated[-1] |= ~rollout.terminated[-1]
     return _flat(truncated)

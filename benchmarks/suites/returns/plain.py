@@ -1,4 +1,4 @@
-"""GAE written plainly in PyTorch on [T, B]: the loop that was replaced, and what was proposed.
+"""GAE written plainly in PyTorch on [T, B]: the loop that we replace, and proposals to speed it up.
 
 a_t = γλ where the episode goes on, else 0      b_t = r_t + γ V(s'_t) − V(s_t)
 A_t = a_t A_{t+1} + b_t
@@ -14,7 +14,7 @@ from suites.returns.rollouts import TOLERANCE, Rollout, as_numpy
 
 
 def env_step_loop(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Take one environment and one step at a time, about a dozen scalar operations each."""
+    """Return advantages and returns by a loop over environments and steps, on scalar tensors."""
     import torch
 
     steps, envs = rewards.shape
@@ -33,7 +33,10 @@ def env_step_loop(rewards, values, next_values, terminated, truncated, *, gamma,
 
 
 def as_ticketed(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Do as the ticket said: ends are terminal, the last row bootstraps from its own value."""
+    """Return what the proposed loop over T gives.
+
+    It treats truncation as termination, and bootstraps the last step from its own value.
+    """
     import torch
 
     going_on = 1.0 - (terminated | truncated).to(rewards.dtype)
@@ -58,7 +61,7 @@ def _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_):
 
 
 def time_loop(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Loop over T, all environments at once, with the ends done right. Differentiable."""
+    """Return the right answer by a loop over T, all environments at once. It is differentiable."""
     import torch
 
     a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
@@ -70,7 +73,7 @@ def time_loop(rewards, values, next_values, terminated, truncated, *, gamma, lam
 
 
 def doubling(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Make ⌈log₂ T⌉ passes over all steps, each composing maps twice as long (Hillis, Steele)."""
+    """Return the right answer in ⌈log₂ T⌉ passes that compose ever longer maps (Hillis, Steele)."""
     a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
     reach = 1
     while reach < len(b):
@@ -82,7 +85,7 @@ def doubling(rewards, values, next_values, terminated, truncated, *, gamma, lamb
 
 
 def exp_cumsum(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Sum A_t = Σ_{s≥t} P_s b_s / P_t with P_t = exp Σ_{k<t} log a_k, log 0 clamped at 1e-38."""
+    """Return A_t = Σ_{s≥t} P_s b_s / P_t with P_t = exp Σ_{k<t} log a_k, a_k clamped at 1e-38."""
     a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
     logs = a.clamp_min(1e-38).log()
     before = logs.cumsum(0) - logs
@@ -102,7 +105,7 @@ def in_torch(function: Callable) -> Callable[[Rollout], Call]:
 
 
 def exact_until(gamma: float, lambda_: float, largest: float = 3.4e38) -> int:
-    """Return the T from which exp-cumsum overflows float32 without a single end."""
+    """Return the T from which exp-cumsum overflows float32 even without an episode end."""
     return int(math.log(largest) / -math.log(gamma * lambda_))
 
 

@@ -1,4 +1,4 @@
-"""The case of this suite: a random rollout, and the answers that contenders have to give."""
+"""The cases of this suite: random rollouts, and the right answers for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOLERANCE = 2e-5  # float32 on data of unit scale
 
 @dataclass(frozen=True)
 class Rollout:
-    """Arrays [T, B]: float32, and boolean flags; no step both terminates and truncates."""
+    """A rollout of arrays [T, B], float32 and boolean; no step both terminates and truncates."""
 
     rewards: np.ndarray
     values: np.ndarray
@@ -61,7 +61,7 @@ class Rollout:
         return right_answers(self)
 
     def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
-        """Check that both answers are within the contender's tolerance of the truth."""
+        """Check that advantages and returns are right within the contender's tolerance."""
         assert call.read is not None
         return within(contender.tolerance, largest_error(call.read(output), self.right), "answers")
 
@@ -75,7 +75,7 @@ def label(shape: Shape) -> str:
 
 
 def as_numpy(output: tuple) -> Answers:
-    """Read advantages and returns of any library."""
+    """Convert advantages and returns of any library to NumPy."""
     advantages, returns = output
     return np.asarray(advantages), np.asarray(returns)
 
@@ -83,7 +83,8 @@ def as_numpy(output: tuple) -> Answers:
 def random_rollout(steps: int, envs: int, *, seed: int = 0, end_rate: float = 0.01) -> Rollout:
     """Return a rollout in which `end_rate` of the steps terminate, and as many truncate.
 
-    The successor's value is the next row's, but at an end and in the last row a fresh one.
+    The value of a successor is that of the next step, except at an end and at the last step, where
+    it is another random number.
     """
     generator = np.random.default_rng(seed)
     shape = (steps, envs)
@@ -99,10 +100,10 @@ def random_rollout(steps: int, envs: int, *, seed: int = 0, end_rate: float = 0.
 
 
 def right_answers(rollout: Rollout, *, checked_steps: int = 20_000) -> Answers:
-    """Return float64 advantages and returns, some columns of them proved by the reference loop.
+    """Return float64 advantages and returns; some columns are checked against the reference loop.
 
-    The loop itself would take minutes at the largest shape. Columns do not touch each other, so it
-    is run on as many of them as make `checked_steps`.
+    The loop itself would take minutes at the largest shape. Columns are independent, so it is run
+    on as many of them as make `checked_steps`.
     """
     rewards, values, next_values = (x.astype(np.float64) for x in rollout.arrays[:3])
     successors = np.where(rollout.terminated, 0.0, next_values)

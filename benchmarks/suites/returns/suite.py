@@ -1,7 +1,7 @@
 """The suite `returns`: GAE against the loop it replaces, peers, proposals, and streaming speed.
 
-Read the tables first; `run` goes through the sections in the order of `TITLES`. The case is in
-`rollouts.py`, other libraries are in `peers.py`, loops and proposals in `plain.py`.
+Read the tables first; `run` goes through the sections in the order of `TITLES`. The cases are in
+`rollouts.py`, other libraries in `peers.py`, loops and proposals in `plain.py`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ NUMPY, TORCH, JAX = "loopless, NumPy", "loopless, PyTorch", "loopless, JAX jit"
 PLAIN, BOTH = f"{TORCH}, no gradients", f"{TORCH}, forward + backward"
 FLOOR = "floor: two in-place adds"
 
-# What is promised.
+# What is promised: limits for the targets below.
 FASTER_THAN_PEERS_FROM = 128 * 64  # steps × envs
 TWICE_AS_FAST = ((2048, 64), (128, 1024))
 ONE_LONG_CHAIN, CHAIN_RATIO = (2048, 1), 2.0  # times Tianshou's bare kernel
@@ -106,12 +106,12 @@ def run(options: Options, result: Result, say: Say) -> None:
 
 
 def page(result: Result) -> list[Lines]:
-    """Lay out the results page: times by shape, and the floor again on warm caches."""
+    """Lay out the results page: times by shape, and ratios to the floor with warm caches."""
     return [grid("GAE, both outputs", section(result, "shapes")), [warm_ratios(result)]]
 
 
 def warm_ratios(result: Result) -> str:
-    """Return the ratios that are judged on cold caches, from the table's warm times."""
+    """Return a sentence with the ratios to the floor from warm times; cold ones are judged."""
     judged = {row.case for row in section(result, "floor")}
     times = {(row.case, row.contender): row.value for row in section(result, "shapes")}
     ratios = [
@@ -189,7 +189,7 @@ def measure_shapes(shapes: Iterable[Shape], contest: Contest) -> None:
 
 
 def judge_shape(shape: Shape, rows: Rows) -> Rows:
-    """Compare ours with the fastest peer of those that gave the right answer."""
+    """Judge ours against the fastest peer among those that gave the right answer."""
     right = [row for row in rows if row.status == "ok"]
     times = values(right)
     peers = {row.contender: row.value for row in right if row.role in ("peer", "yardstick")}
@@ -212,7 +212,7 @@ def judge_shape(shape: Shape, rows: Rows) -> Rows:
 
 
 def measure_floor(shapes: Iterable[Shape], contest: Contest) -> None:
-    """Time how near the machine's own streaming speed, on caches that hold neither's data."""
+    """Time how near ours is to the machine's streaming speed, with emptied caches."""
     cold = contest.with_budget(warm_s=0.0)
     for shape in shapes:
         contenders = (IN_NUMPY, IN_TORCH, STREAM)
@@ -228,7 +228,7 @@ def judge_floor(rows: Rows) -> Rows:
 
 
 def measure_overhead(contest: Contest) -> None:
-    """Time what a call costs among calls, not after other work."""
+    """Time a small call in a series of calls, not after other work."""
     steady = contest.with_budget(sample_s=1e-3)
     steady.run("overhead", case(OVERHEAD_SHAPE), (IN_NUMPY, IN_TORCH), judge_overhead)
 
@@ -246,7 +246,7 @@ def measure_gradients(shape: Shape, contest: Contest) -> None:
 
 
 def gradient_entries(rollout: Rollout) -> list[Entry]:
-    """Return the call without gradients, and forward plus backward to the three floats.
+    """Return two entries: the call without gradients, and forward plus backward.
 
     The gradients are checked against autograd through a loop over T, in float64.
     """
@@ -302,7 +302,7 @@ def measure_loops(shapes: Iterable[Shape], contest: Contest, *, quick: bool = Fa
 
 
 def judge_loops(shape: Shape, rows: Rows) -> Rows:
-    """Compare ours with each loop; a promise at one shape, stated at the others."""
+    """Judge ours against each loop at the shape with a promise; state the ratio at the others."""
     loops = [row.contender for row in rows if row.contender != TORCH and row.value is not None]
     if (limit := LOOP_RATIO.get(shape)) is None:
         return attach(rows, TORCH, beside(rows, TORCH, loops))
@@ -327,7 +327,7 @@ def judge_memory(row: Measurement) -> Measurement:
 
 
 def extra_arrays(library: str, shape: Shape) -> float:
-    """Return the peak of one call in a fresh process, in float32 arrays of this shape."""
+    """Return the peak memory of one call in a fresh process, in float32 arrays of this shape."""
     _, printed = run_child("suites.returns.suite", library, *map(str, shape))
     return json.loads(printed)
 
@@ -336,7 +336,7 @@ SMALL_SHAPES = ((25, 4), (300, 1), (40, 40), (8, 700))
 
 
 def probe_memory(library: str, steps: int, envs: int) -> float:
-    """Measure the peak. Call it in a fresh process: peaks only ever grow."""
+    """Return the extra memory of one call. Use a fresh process: its peak only ever grows."""
     import loopless as ll
 
     def call(arrays: list) -> tuple:
@@ -346,12 +346,12 @@ def probe_memory(library: str, steps: int, envs: int) -> float:
             arrays = [torch.from_numpy(x) for x in arrays]
         return ll.gae(*arrays, gamma=0.99, lambda_=0.95)
 
-    # Every kernel that some shape may choose is compiled here, and not counted.
+    # Compile every kernel that some shape may select now, so that compilation is not counted.
     for shape in SMALL_SHAPES:
         call(_inputs(*shape))
     arrays = _inputs(steps, envs)
     slack = peak_bytes() - resident_bytes()
-    # Memory under an earlier peak would be used unseen: fill it up first.
+    # Memory below an earlier peak could be used without being noticed: fill it up first.
     ballast = np.ones(max(slack, 0), np.uint8)
     before = peak_bytes()
     outputs = call(arrays)
@@ -361,7 +361,7 @@ def probe_memory(library: str, steps: int, envs: int) -> float:
 
 
 def _inputs(steps: int, envs: int) -> list:
-    """Write inputs in place, a row at a time: a temporary would hide what the call allocates."""
+    """Return inputs written in place: a temporary array would hide what the call allocates."""
     generator = np.random.default_rng(0)
     floats = [np.empty((steps, envs), np.float32) for _ in range(3)]
     for x in floats:

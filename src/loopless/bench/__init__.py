@@ -1,4 +1,5 @@
-"""The harness of `loopless bench`: it checks contenders, times them, and keeps what it measured.
+"""The harness of `loopless bench`: it checks contenders, times them, and stores the results.
 
-What is raced lies outside of the package, in `benchmarks/suites`. Start reading at `contest.py`.
+The suites, which say what is raced, are outside this package, in `benchmarks/suites`. Start
+reading at `contest.py`.
 """

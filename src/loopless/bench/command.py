@@ -1,7 +1,7 @@
-"""`loopless bench`: run suites, show them, write them, and say by exit code whether we are right.
+"""`loopless bench`: run suites, print and write the results, and exit with 1 if ours is wrong.
 
 One suite runs in this process; several run in a process each, so that one can fail alone. No array
-library is imported before the process has its cores.
+library is imported before the process is bound to its cores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loopless.runs.progress.parts import Part
 
 OK, WRONG, USAGE, INTERRUPTED = 0, 1, 2, 130
 FOLDER = Path("bench-results")
-ABOUT_S = 60.0  # of a quick suite, for the progress bar
+ABOUT_S = 60.0  # about what a quick suite takes, for the progress bar
 
 
 def run(suites: Sequence[str], options: Options, *, stale: bool = False) -> int:
@@ -60,7 +60,7 @@ def bench(
         except KeyboardInterrupt:
             result.interrupted = True
         finally:
-            # Also after an error: what was measured is not thrown away.
+            # Save after an error, too: what was measured until then is worth keeping.
             result.machine, result.sources = describe(), digests()
             save(result, path)
             table.show(result, table.console())
@@ -75,9 +75,10 @@ def bench_several(
     options: Options,
     command: Callable[..., list[str]] = progress.loopless_command,
 ) -> int:
-    """Measure these suites, or all of them and then quick; the exit codes are those of one.
+    """Measure these suites, or all of them with `--quick`; exit codes are those of `bench`.
 
-    Beside the file of all results lie, in a folder of its name, those of each suite and its log.
+    All results go into one file. A folder of the same name beside it holds each suite's own results
+    and log.
     """
     path = options.json or FOLDER / ("several.json" if suites else "all.json")
     options = replace(options, quick=options.quick or not suites)
@@ -90,7 +91,7 @@ def bench_several(
     folder = path.with_suffix("")
     files = {suite: folder / f"{name_of(suite)}.json" for suite in suites}
     for file in files.values():
-        file.unlink(missing_ok=True)  # a suite that fails must not show what was measured before
+        file.unlink(missing_ok=True)  # a suite that fails must not show an older run's results
     parts = [
         Part(suite, command("bench", suite, "--json", str(file), *_flags(options)), ABOUT_S)
         for suite, file in files.items()
@@ -109,7 +110,7 @@ def bench_several(
 
 
 def list_stale(suites: Sequence[str]) -> int:
-    """Say of each committed result whether its sources changed since. Returns 1 if one's did."""
+    """Print whether each committed result is up to date. Returns 1 if one is stale or missing."""
     try:
         suites = suites or names(needed=True)
         for suite in suites:
@@ -130,7 +131,7 @@ def list_stale(suites: Sequence[str]) -> int:
 
 
 def check_request(suites: Sequence[str], options: Options, path: Path) -> list[Result]:
-    """Refuse what cannot be done, before anything is measured; return what to compare with."""
+    """Raise ValueError for what cannot be done; return the older results to compare with."""
     for suite in suites:
         check(suite)
     cores = os.cpu_count() or 1
@@ -150,7 +151,7 @@ def check_request(suites: Sequence[str], options: Options, path: Path) -> list[R
 
 
 def conclusion(file: Path) -> str:
-    """Say in one line what a suite measured."""
+    """Return in one line what a suite measured."""
     results = load_all(file)
     ratios = [
         ratio for line in table.lines(results) if (ratio := line.times(line.loop or line.peer))
@@ -181,5 +182,5 @@ def _show_end(path: Path, old: list[Result], new: list[Result], options: Options
 
 
 def say(text: str) -> None:
-    """Print to the standard error."""
+    """Print to standard error."""
     print(text, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""`loopless bench --compare old.json`: show what moved since, and whether it is the same machine.
+"""`loopless bench --compare old.json`: show which rows moved, and what else differs.
 
-A row has moved if it changed by more than a tenth and the quartiles of before and after do not
+A row has moved if its speed changed by more than a tenth and the quartiles before and after do not
 overlap; the rest counts as noise.
 """
 
@@ -17,7 +17,7 @@ from rich.markup import escape
 from loopless.bench.result import Measurement, Result
 from loopless.bench.table import is_speed, new_table, ratio, seconds, value_text
 
-LEAST = 1.1  # times, for a change to count
+LEAST = 1.1  # times as fast or as slow, for a change to count
 
 Key = tuple[str, str, str, str]
 
@@ -32,12 +32,12 @@ class Move:
 
     @property
     def times(self) -> float:
-        """How many times as fast it is now."""
+        """Return how many times as fast it is now."""
         return ratio(self.after, self.before)
 
     @property
     def moved(self) -> bool:
-        """Whether the change is more than noise."""
+        """Return whether the change is more than noise."""
         before, after = _quartiles(self.before), _quartiles(self.after)
         overlap = before[0] <= after[1] and after[0] <= before[1]
         return max(self.times, 1 / self.times) > LEAST and not overlap
@@ -45,7 +45,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows that both results have, what only one has, and what else differs between them."""
+    """The rows in both results, the rows in only one, and what else differs between the two."""
 
     moves: list[Move]
     gone: list[Key]
@@ -54,7 +54,7 @@ class Comparison:
 
 
 def compare(old: Sequence[Result], new: Sequence[Result]) -> Comparison:
-    """Compare the same rows of the same suites."""
+    """Compare old and new results, row by row, for the suites in `new`."""
     suites = {result.suite for result in new}
     old = [result for result in old if result.suite in suites]
     before, after = _rows(old), _rows(new)
@@ -82,14 +82,14 @@ def _rows(results: Sequence[Result]) -> dict[Key, Measurement]:
 
 
 def _quartiles(row: Measurement) -> tuple[float, float]:
-    """Return the quartiles as seconds, of which less is better."""
+    """Return both quartiles in seconds, the smaller first; rates are converted to times."""
     edges = row.lower_quartile or row.value, row.upper_quartile or row.value
     low, high = sorted(seconds(replace(row, value=edge)) for edge in edges)
     return low, high
 
 
 def _facts(results: Sequence[Result]) -> dict[str, Any]:
-    """Return machine, threads, versions, settings and commit."""
+    """Return what may explain a difference: processor, versions, commit, threads, quick or not."""
     facts: dict[str, Any] = {}
     for result in results:
         machine, settings = result.machine, result.settings
@@ -101,7 +101,7 @@ def _facts(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def show(comparison: Comparison, out: Console, name: str) -> None:
-    """Print what moved, ours first and the largest change first; then how much did not."""
+    """Print the rows that moved, ours first, then by size; then counts, and what else differs."""
     moved = [move for move in comparison.moves if move.moved]
     out.print(f"Since {name}", style="bold", highlight=False, markup=False)
     if moved:

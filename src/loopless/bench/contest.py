@@ -1,4 +1,4 @@
-"""Run one case from start to finish: check every contender, time those that run, keep the rows.
+"""Run one case from start to finish: check every contender, time those that run, store the rows.
 
 A suite makes cases and contenders, and hands them to a `Contest`. The timing is in `timing.py`.
 """
@@ -15,7 +15,7 @@ from loopless.bench.timing import Budget, Race, Timing
 
 Judge = Callable[[Sequence[Measurement]], Sequence[Measurement]]
 Untimed = Callable[[], None] | None
-SCALES = {"s": 1.0, "MB": 1e-6, "kB": 1e-3, "%": 100.0}  # of numbers measured in SI units
+SCALES = {"s": 1.0, "MB": 1e-6, "kB": 1e-3, "%": 100.0}  # from seconds, bytes and shares
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a check: `reason` is empty if all is right; `error` where one is known."""
+    """The result of a check: `reason` is empty if the output is right; `error` is its error."""
 
     reason: str = ""
     error: float | None = None
 
 
 class Case(Protocol):
-    """One column of a table: the work, its name, and whether an output is right.
+    """One column of a table: the work, its name, and a check of outputs.
 
-    It has a `size`, too, where a contender has a `largest`.
+    It also needs a `size` if a contender has a `largest`.
     """
 
     @property
@@ -51,10 +51,11 @@ class Case(Protocol):
 
 @dataclass(frozen=True)
 class Contender:
-    """Somebody who can do the work of a case.
+    """One way to do the work of a case: ours, a peer's, a loop's.
 
-    `prepare` imports what it needs and lays the case out as it likes, untimed. A contender is
-    skipped on cases whose size is over `largest`. `claim` is what was promised of a proposal.
+    `prepare` is not timed: it imports what it needs and brings the case into the layout that it
+    wants. A contender is skipped on cases whose size is over `largest`. `claim` is what the author
+    of a proposal promised.
     """
 
     name: str
@@ -95,7 +96,7 @@ class Contest:
         judge: Judge = list,
         between: Untimed = None,
     ) -> None:
-        """Check and time the contenders on a case, and keep the rows as `judge` returns them.
+        """Check and time the contenders on a case, and store the rows as `judge` returns them.
 
         `between` runs untimed before each sample.
         """
@@ -106,14 +107,17 @@ class Contest:
     def settle(
         self, entries: Iterable[Entry], judge: Judge = list, between: Untimed = None
     ) -> None:
-        """Time entries that have been checked. Ctrl-C passes through, once their rows are kept."""
+        """Time entries that have been checked. Ctrl-C is raised again once the rows are stored."""
         rows, interrupted = race(entries, self.budget, between)
         self.keep(judge(rows))
         if interrupted:
             raise KeyboardInterrupt
 
     def measure(self, row: Measurement, number: Callable[[], float]) -> Measurement:
-        """Return the row of a single number, measured in SI units; a failure ends up in the row."""
+        """Return the row with `number()`, in seconds, bytes or a share, scaled to the row's unit.
+
+        A failure ends up in the row.
+        """
         self.say(f"{row.section}: {row.contender}")
         try:
             return replace(row, value=SCALES.get(row.unit, 1.0) * number(), samples=1)
@@ -126,12 +130,12 @@ class Contest:
         self.result.measurements += rows
 
     def with_budget(self, **changes: Any) -> Contest:
-        """Return the same contest with other times to measure."""
+        """Return this contest with changes to its budget."""
         return replace(self, budget=replace(self.budget, **changes))
 
 
 def enter(contender: Contender, section: str, case: Case) -> Entry:
-    """Prepare a contender and check its answers. Whatever goes wrong ends up in its row."""
+    """Prepare a contender and check its output. Whatever goes wrong ends up in its row."""
     row = Measurement(
         section, case.label, contender.name, contender.library, contender.role,
         note=contender.note, claim=contender.claim,
@@ -153,7 +157,7 @@ def enter(contender: Contender, section: str, case: Case) -> Entry:
 
 
 def checked(row: Measurement, verdict: Verdict) -> Measurement:
-    """Return the row with what a check said of it."""
+    """Return the row with the verdict of a check."""
     status = "disagrees" if verdict.reason else "ok"
     return replace(row, status=status, reason=verdict.reason, max_error=verdict.error)
 
@@ -161,7 +165,7 @@ def checked(row: Measurement, verdict: Verdict) -> Measurement:
 def race(
     entries: Iterable[Entry], budget: Budget, between: Untimed = None
 ) -> tuple[list[Measurement], bool]:
-    """Time the entries against each other: their rows, and whether Ctrl-C ended it early."""
+    """Time the entries against each other; return rows, and whether Ctrl-C ended it early."""
     entries = list(entries)
     calls = {entry.row.contender: entry.call for entry in entries if entry.call is not None}
     contest = Race(calls, budget, between=between or (lambda: None))

@@ -31,10 +31,10 @@ PACKAGES = (
 
 
 def isolate(threads: int) -> None:
-    """Pin the process to `threads` cores, and tell every library to use as many threads.
+    """Pin the process to `threads` cores, and tell every library to use that many threads.
 
     The libraries read these variables when they are imported, and XLA sizes its pool by the cores
-    it sees. So if NumPy is there already, the process replaces itself by a fresh one.
+    it sees. So if NumPy is already imported, the process replaces itself with a fresh one.
     """
     for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
@@ -43,7 +43,7 @@ def isolate(threads: int) -> None:
     if threads == 1 and ONE_THREAD_FLAG not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {ONE_THREAD_FLAG}".strip()
     if hasattr(os, "sched_setaffinity"):
-        # The highest numbered: interrupts and idle shells tend to sit on the lowest.
+        # Take the highest-numbered cores: interrupts and idle shells tend to use the lowest.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     if "numpy" in sys.modules and RESTARTED not in os.environ:
         os.environ[RESTARTED] = "1"
@@ -59,7 +59,7 @@ def prepare_libraries(threads: int) -> None:
     with suppress(ImportError):
         import jax
 
-        # Every row waits for its answer: a hop to another thread would only add noise.
+        # Every timed call waits for its result: a hop to another thread would only add noise.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
@@ -85,7 +85,7 @@ def describe() -> dict[str, Any]:
 
 
 def is_busy(machine: dict[str, Any]) -> bool:
-    """Return whether more processes wanted the cores than a suite itself has: two for each."""
+    """Return whether the load was over two processes per core, more than a suite itself makes."""
     load, cores = machine.get("load"), machine.get("cores")
     return bool(load and cores and load > 2 * cores)
 
@@ -99,9 +99,9 @@ def _cpu() -> str:
 
 
 def _commit() -> dict[str, Any] | None:
-    """Return the commit that this file is run from; None for an installed copy."""
+    """Return the commit of the checkout that this file is in; None for an installed copy."""
     try:
-        # An installed copy may lie inside somebody's work tree: only a tracked one counts.
+        # An installed copy may lie inside somebody's work tree: only a tracked file counts.
         _git("ls-files", "--error-unmatch", "__init__.py")
         return {"id": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain"))}
     except (OSError, subprocess.SubprocessError):

@@ -1,7 +1,7 @@
-"""Keep what a run measured as plain data that goes to JSON and comes back equal.
+"""Results as plain data that is written to JSON and read back equal.
 
-A file holds the result of one suite, or those of several. `loopless report`, `--compare` and the
-README's tables read these files and nothing else.
+A file holds the result of one suite or of several. `loopless report`, `--compare` and the README's
+tables are made from these files and nothing else.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Literal
 from loopless.files import atomic
 
 SCHEMA = 2
-LARGEST = 1 << 28  # bytes of a file; ours have less than a megabyte
-RENAMED = {  # suites whose older results bear another name
+LARGEST = 1 << 28  # bytes of a file that is read; ours are smaller than a megabyte
+RENAMED = {  # names in older results → names of the suites today
     "training": "dqn_speed", "learning": "dqn_learning", "ppo_training": "ppo_speed",
     "allo": "allo_speed",
 }  # fmt: skip
@@ -27,7 +27,7 @@ Status = Literal["ok", "disagrees", "unavailable", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Target:
-    """What was promised of one number, and whether it holds; `met` is None if it was not judged."""
+    """A promise about one number, and whether it holds; `met` is None if it was not judged."""
 
     target: str
     measured: float | None
@@ -38,7 +38,7 @@ class Target:
 class Measurement:
     """One contender in one case of a section. `value` is the median, in `unit`.
 
-    `details` is what a suite keeps of a row beyond that, such as its curves; plain JSON.
+    `details` is anything else that a suite stores with the row, such as curves, as plain JSON.
     """
 
     section: str
@@ -63,10 +63,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Headline:
-    """A case that the README and the page show first: ours beside named contenders.
+    """A case that the README and the report show first: ours beside named contenders.
 
-    `beside` pairs a contender with what a reader calls it. Those of `group` "five" are the hot
-    spots that loopless began with.
+    `beside` pairs each contender with the name to show for it. The headlines of `group` "five" are
+    the hot spots that loopless began with.
     """
 
     what: str
@@ -82,7 +82,7 @@ class Result:
     """One run of one suite; measurements are appended as they are made.
 
     `titles` has a heading for each section, and `sources` a digest of each file of loopless that
-    the contenders imported. Older files have neither, nor headlines.
+    the contenders imported. Older files have no titles, sources or headlines.
     """
 
     suite: str
@@ -97,7 +97,7 @@ class Result:
 
     @property
     def ours_is_wrong(self) -> bool:
-        """Whether a row of ours disagrees with the reference, or does not run at all."""
+        """Return whether a row of ours disagrees with the reference, or failed."""
         return any(
             row.role == "ours" and row.status in ("disagrees", "failed")
             for row in self.measurements
@@ -105,12 +105,12 @@ class Result:
 
 
 def save(result: Result, path: Path) -> None:
-    """Write one result: all of the file, or none of it."""
+    """Write one result; the file is written whole or not at all."""
     _write(asdict(result), path)
 
 
 def save_all(results: Sequence[Result], path: Path) -> None:
-    """Write several results to one file: all of it, or none."""
+    """Write several results to one file, whole or not at all."""
     _write({"schema": SCHEMA, "suites": [asdict(result) for result in results]}, path)
 
 
@@ -127,7 +127,7 @@ def load(path: Path) -> Result:
 
 
 def load_all(path: Path) -> list[Result]:
-    """Read the results in a file; ValueError says what is wrong with it."""
+    """Read the results in a file; raise ValueError if it has none."""
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"it has more than {LARGEST:,} bytes")

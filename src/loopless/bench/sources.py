@@ -1,7 +1,7 @@
-"""Know which code was measured, and whether it has changed since: `loopless bench --stale`.
+"""Record which code was measured, and find out if it has changed since: `loopless bench --stale`.
 
-A result keeps a digest of every file of loopless that its contenders imported, in this process and
-in its children, which note their modules when they end (`benchmarks/suites/__main__.py`).
+A result holds a digest of every file of loopless that its contenders imported, in this process and
+in its children, which write down their modules when they end (`benchmarks/suites/__main__.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Age:
 
 @contextmanager
 def record() -> Iterator[Callable[[], dict[str, str]]]:
-    """Let children note what they import, and yield a function that returns all digests so far."""
+    """Let children note what they import; yield a function that returns all digests so far."""
     before = os.environ.get(VARIABLE)
     with tempfile.TemporaryDirectory(prefix="loopless-bench-") as folder:
         notes = Path(folder) / "sources"
@@ -47,7 +47,7 @@ def record() -> Iterator[Callable[[], dict[str, str]]]:
 
 
 def note_at_exit() -> None:
-    """Note the files that this process imports when it ends, if its parent wants to know."""
+    """Arrange that this process, when it ends, notes what it imported, if its parent records it."""
 
     def note() -> None:
         with suppress(OSError), Path(os.environ[VARIABLE]).open("a", encoding="utf-8") as file:
@@ -58,7 +58,7 @@ def note_at_exit() -> None:
 
 
 def pass_on(notes: Path) -> None:
-    """Count what children noted in a file of their own, perhaps on an earlier day."""
+    """Add what children noted in another file, perhaps on an earlier day, to this recording."""
     if name := os.environ.get(VARIABLE):
         with Path(name).open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in _read(notes))
@@ -69,7 +69,7 @@ def _read(notes: Path) -> list[str]:
 
 
 def imported() -> set[str]:
-    """Return the files of loopless that this process has imported, from the folder of sources."""
+    """Return the files of loopless that this process has imported, relative to SOURCE."""
     modules = [
         module for name, module in list(sys.modules.items()) if name.split(".")[0] == "loopless"
     ]
@@ -87,7 +87,7 @@ def digests(names: Iterable[str]) -> dict[str, str]:
 
 
 def age(result: Result) -> Age:
-    """Compare a result's sources with the files as they are now. The harness does not count."""
+    """Compare a result's sources with the files of today. Changes to the harness do not count."""
     before = {
         name: digest
         for name, digest in result.sources.items()
@@ -101,7 +101,7 @@ def age(result: Result) -> Age:
 
 
 def describe(age: Age) -> str:
-    """Say in one line how old a result is, and why it is stale if it is."""
+    """Return in one line how old a result is, and why it is stale if it is."""
     when = f"{age.suite}: measured {age.day}, commit {age.commit}"
     if age.changed is None:
         return f"{when}; stale: its file does not say which sources it measured"

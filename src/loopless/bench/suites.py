@@ -1,7 +1,7 @@
 """Find and load the suites of `loopless bench`, which are not part of the package.
 
 A suite is a file with `run(options, result, say)`, which measures, `TITLES`, the headings of its
-sections, and perhaps `HEADLINES`, for the top of pages. Ours lie in `benchmarks/suites` of the
+sections, and optionally `HEADLINES`, for the top of pages. Ours are in `benchmarks/suites` of the
 checkout that holds this package; your own is named by its path.
 """
 
@@ -44,11 +44,14 @@ Say = Callable[[str], None]
 
 
 class UnknownSuite(ValueError):
-    """No suite has this name, or none lies at this path."""
+    """There is no suite of this name, or none at this path."""
 
 
 def names(*, needed: bool = False) -> tuple[str, ...]:
-    """Return the names of our suites, in their order; where there are none, () or UnknownSuite."""
+    """Return the names of our suites, in order. An installed copy has none: then return ().
+
+    With `needed`, raise UnknownSuite in that case.
+    """
     if (BENCHMARKS / "suites" / "__init__.py").is_file():
         _make_importable(BENCHMARKS)
         return import_module("suites").ORDER
@@ -58,12 +61,12 @@ def names(*, needed: bool = False) -> tuple[str, ...]:
 
 
 def is_path(suite: str) -> bool:
-    """Return whether this is written as a path, so that no folder is mistaken for a name."""
+    """Return whether this is written as a path; a bare word is a name even if it is a folder."""
     return suite.endswith(".py") or os.sep in suite or "/" in suite
 
 
 def name_of(suite: str) -> str:
-    """Return the name of a suite's result: for a path, that of its file or folder."""
+    """Return the name for a suite's result; for a path, that of its file or folder."""
     if not is_path(suite):
         return suite
     path = _file(suite)
@@ -71,7 +74,7 @@ def name_of(suite: str) -> str:
 
 
 def check(suite: str) -> None:
-    """Refuse a name that no suite has, or a path where none lies."""
+    """Raise UnknownSuite for a name that no suite has, or a path without a suite."""
     if is_path(suite):
         if not _file(suite).is_file():
             raise UnknownSuite(f"bench: there is no suite at {suite}: no such file or suite.py.")
@@ -81,7 +84,7 @@ def check(suite: str) -> None:
 
 
 def load(suite: str) -> ModuleType:
-    """Import a suite by its name or path; ours have a function `page` besides, for `pages.py`."""
+    """Import a suite by its name or path; ours also have a function `page`, for `pages.py`."""
     check(suite)
     if not is_path(suite):
         return import_module(f"suites.{suite}.suite")
@@ -102,7 +105,7 @@ def _file(suite: str) -> Path:
 
 
 def _make_importable(folder: Path) -> None:
-    """Let this process and its children import what lies in `folder`."""
+    """Let this process and its children import the modules in `folder`."""
     text = str(folder)
     if text not in sys.path:
         sys.path.insert(0, text)

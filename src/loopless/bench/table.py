@@ -21,17 +21,17 @@ from loopless.runs.progress.quantities import duration
 
 PLAIN_WIDTH = 160
 MARKS = {True: "[green]met[/]", False: "[red]missed[/]", None: "not judged"}
-ABLATION = "proposals"  # the section of what was proposed, which is not compared
+ABLATION = "proposals"  # a section without comparisons, for what others proposed
 
 
 def console() -> Console:
-    """Return a console that is wide and without colour when piped, so that logs keep columns."""
+    """Return a console; when piped it is wide and without colour, so that logs keep columns."""
     terminal = Console()
     return terminal if terminal.is_terminal else Console(width=PLAIN_WIDTH, no_color=True)
 
 
 def show(result: Result, out: Console) -> None:
-    """Print all that one suite measured."""
+    """Print everything that one suite measured."""
     for section in dict.fromkeys(row.section for row in result.measurements):
         rows = [row for row in result.measurements if row.section == section]
         _show_times(result.titles.get(section, section), rows, out)
@@ -45,7 +45,7 @@ def show(result: Result, out: Console) -> None:
 
 
 def _show_times(title: str, rows: Sequence[Measurement], out: Console) -> None:
-    """Print contenders down and cases across, as many side by side as the screen is wide for."""
+    """Print contenders down and cases across, as many cases side by side as fit the screen."""
     cases = list(dict.fromkeys(row.case for row in rows))
     names = list(dict.fromkeys(row.contender for row in rows))
     cells = {(row.contender, row.case): cell(row) for row in rows}
@@ -79,7 +79,7 @@ def cell(row: Measurement) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """Write a number with its unit: three digits, whole thousands of steps a second, or a count."""
+    """Write a number with its unit, in as many digits as that unit needs."""
     if unit == "s":
         return duration(value)
     if unit == "steps/s":
@@ -111,7 +111,7 @@ def measured(target: Target) -> str:
 
 
 def _notes(row: Measurement) -> list[str]:
-    """Say why a row is missing or wrong, and what there is to know of a contender."""
+    """Return a contender's note, and why its row is missing or wrong."""
     where = f" at {row.case}" if row.status != "unavailable" else ""
     notes = [f"{row.contender}: {row.note}"] if row.note else []
     if row.reason:
@@ -120,7 +120,7 @@ def _notes(row: Measurement) -> list[str]:
 
 
 def show_machine(result: Result, out: Console) -> None:
-    """Print on what a result was measured, and whether it can be trusted."""
+    """Print the machine that a result was measured on, and warnings if it cannot be trusted."""
     machine = result.machine
     commit = machine.get("commit") or {}
     parts = [
@@ -146,7 +146,7 @@ def new_table(out: Console) -> Table:
 
 @dataclass(frozen=True)
 class Line:
-    """One case of one suite: the best of each role; None where there is none."""
+    """One case of one suite: the fastest row of each role; None where there is none."""
 
     suite: str
     section: str
@@ -158,11 +158,11 @@ class Line:
 
     @property
     def name(self) -> str:
-        """What the case is called where its section is not a heading."""
+        """Return the name of the case for tables without a heading for its section."""
         return self.case if self.section in self.case else f"{self.section}: {self.case}"
 
     def times(self, other: Measurement | None) -> float | None:
-        """Return how many times as fast ours is."""
+        """Return how many times as fast ours is as `other`."""
         return None if other is None else ratio(self.ours, other)
 
 
@@ -189,28 +189,28 @@ def best(rows: Sequence[Measurement], role: Role) -> Measurement | None:
 
 
 def is_speed(row: Measurement) -> bool:
-    """Return whether a row says how fast something is: a time, or so much a second."""
+    """Return whether a row says how fast something is: a time, or a number per second."""
     return bool(row.value) and (row.unit == "s" or is_rate(row.unit))
 
 
 def is_rate(unit: str) -> bool:
-    """Return whether more of this unit is better; of a time, less is."""
+    """Return whether this unit is a rate, of which more is better; of a time, less is."""
     return unit.endswith("/s")
 
 
 def seconds(row: Measurement) -> float:
-    """Return a row's time, or that of one of the things which it counts per second."""
+    """Return a row's time; for a rate, the time for one of the things that it counts."""
     assert row.value is not None
     return 1 / row.value if is_rate(row.unit) else row.value
 
 
 def ratio(ours: Measurement, other: Measurement) -> float:
-    """Return how many times as fast ours is."""
+    """Return how many times as fast `ours` is as `other`."""
     return seconds(other) / seconds(ours)
 
 
 def times(number: float | None) -> str:
-    """Write a ratio in two digits or more: 57,083×, 1.8×; a dash where there is none."""
+    """Write a ratio with at least two digits: 57,083×, 1.8×; a dash where there is none."""
     if number is None:
         return "–"
     return f"{number:,.0f}×" if number >= 99.5 else f"{number:.2g}×"
@@ -222,7 +222,7 @@ def value_text(row: Measurement | None) -> str:
 
 
 def show_lines(comparable: Sequence[Line], out: Console) -> None:
-    """Print one table of all suites."""
+    """Print one table with the lines of all suites."""
     if not comparable:
         out.print("No case has both ours and something to compare it with.", highlight=False)
         return

@@ -1,7 +1,7 @@
-"""Judge a promise: a limit, the measured number, and whether it holds. Nothing here measures.
+"""Judge promises: compare measured numbers with limits. Nothing here measures.
 
-Each suite's own promises stand in its `suite.py`, as tables of limits and functions from rows to
-rows that attach targets.
+Each suite's own promises are in its `suite.py`, as tables of limits and as functions that take
+rows and return them with targets attached.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def at_least(limit: float, measured: float | None, what: str) -> Target:
 
 
 def stated(measured: float | None, what: str) -> Target:
-    """Return a number worth knowing about which nothing was promised."""
+    """Return a target without a limit: a number worth knowing, about which nothing was promised."""
     return Target(f"stated: {what}", measured, None)
 
 
@@ -57,7 +57,7 @@ def speeds(rows: Rows) -> dict[str, float | None]:
 
 
 def as_fast(rows: Rows, name: str, factors: Mapping[str, float]) -> list[Target]:
-    """Return the targets that `name` is so many times as fast as each of these contenders."""
+    """Return the targets that `name` is `factors[other]` times as fast as each `other`."""
     speed = speeds(rows)
     return [
         at_least(
@@ -68,7 +68,7 @@ def as_fast(rows: Rows, name: str, factors: Mapping[str, float]) -> list[Target]
 
 
 def beside(rows: Rows, name: str, others: Iterable[str], what: str = "") -> list[Target]:
-    """State how many times as fast `name` is as each of these contenders."""
+    """Return, as targets without a limit, how many times as fast `name` is as each of `others`."""
     speed = speeds(rows)
     return [
         stated(ratio(speed.get(name), speed.get(other)), f"{what}× as fast as {other}")
@@ -77,7 +77,7 @@ def beside(rows: Rows, name: str, others: Iterable[str], what: str = "") -> list
 
 
 def as_rate(row: Measurement, count: int, unit: str) -> Measurement:
-    """Return a row of seconds per call as one of things per second, `count` of them in a call."""
+    """Convert seconds per call to a rate: `count` things are done in a call."""
     if row.value is None or row.unit != "s":
         return row
     low, high = row.lower_quartile, row.upper_quartile
@@ -91,7 +91,7 @@ def as_rate(row: Measurement, count: int, unit: str) -> Measurement:
 
 
 def per_item(row: Measurement, count: int, extra_s: float = 0.0) -> Measurement:
-    """Return a row of seconds per call as seconds per item, `count` of them in a call."""
+    """Convert seconds per call to seconds per item, `count` of them in a call, plus `extra_s`."""
 
     def share(seconds: float | None) -> float | None:
         return None if seconds is None else seconds / count + extra_s

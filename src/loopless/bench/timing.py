@@ -1,6 +1,6 @@
 """Time several calls against each other, interleaved, so that a noisy moment hits them all.
 
-`contest.py` checks the calls before they come here; `loopless verify` uses `Race` directly.
+`contest.py` checks the calls before it times them; `loopless verify` uses `Race` directly.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class _Lane:
 class Race:
     """Interleaved samples of several calls. Each call must have run once before, to be warm.
 
-    `between` runs untimed before every sample, to put the caches into another state for all.
-    `timings` can be read at any moment, also after `run` was interrupted.
+    `between` runs untimed before every sample, for example to empty a cache. `timings` can be read
+    at any moment, also after `run` was interrupted.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Race:
             # A short call's first run may have found its caches cold.
             elapsed = min(elapsed, self._elapsed(call, 1), self._elapsed(call, 1))
         if elapsed >= budget.total_s:
-            # It is too slow to run again, so that this call is its only sample.
+            # It is too slow to run again: this call is its only sample.
             return _Lane(call, 1, 0, False, [elapsed])
         while elapsed < budget.sample_s:
             growth = 1.2 * budget.sample_s / max(elapsed, 1e-9)
@@ -115,7 +115,7 @@ class Race:
             for lane in lanes[first:] + lanes[:first]:
                 if not _has_turn(lane.planned, number, rounds):
                     continue
-                if _interrupted:  # Ctrl-C was pressed, and somebody swallowed it
+                if _interrupted:  # Ctrl-C was pressed, and a contender swallowed the exception
                     raise KeyboardInterrupt
                 self._between()
                 if lane.warm:
@@ -131,7 +131,7 @@ class Race:
 
 
 def _has_turn(planned: int, number: int, rounds: int) -> bool:
-    """Spread `planned` turns evenly over the rounds."""
+    """Return whether a lane samples in this round: its turns are spread evenly over the rounds."""
     return (number + 1) * planned // rounds > number * planned // rounds
 
 
@@ -144,7 +144,7 @@ def _summary(lane: _Lane) -> Timing:
 
 
 def remember_interrupts() -> None:
-    """Remember Ctrl-C as well as raising it: a callback of a peer may swallow the exception."""
+    """Remember Ctrl-C as well as raising it: a peer's callback may swallow the exception."""
     global _interrupted
     _interrupted = False
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # only in the main thread

@@ -1,1 +1,1 @@
-"""`loopless report`: runs and results of benchmarks as one page that needs nothing but itself."""
+"""`loopless report`: write runs, benchmark results and verdicts as one self-contained page."""

@@ -1,7 +1,8 @@
-"""The charts of the page: figures drawn by `runs.pictures`, as SVG that follows the page's theme.
+"""Draw the charts of the page: curves by `runs.pictures`, and bars, as SVG in the page's theme.
 
 Colours of a figure become the page's CSS variables, and text stays text. A chart is drawn at the
-width of a phone; a large one also at the width of a desk, and the style sheet shows one of them.
+width of a phone; a large chart also at the width of a desktop, and the style sheet shows one of
+the two.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from loopless.report.markup import Markup, tag
 from loopless.runs.pictures import look
 
 NARROW, WIDE = (4.4, 2.7), (9.4, 3.1)  # inches
-ROW, AXIS = 0.4, 0.34  # inches of a bar with its name, and of the axis below all bars
+ROW, AXIS = 0.4, 0.34  # height in inches of a bar with its name, and of the axis below all bars
 MOST_TICKS = 5
-SHORTEST = 0.015  # bar, as a share of the axis
+SHORTEST = 0.015  # length of a bar, as a share of the axis
 LONGEST_NAME = 42  # letters that fit above a bar, beside the value
 BARS = {"ours": "#0B63A5", "reference": "#C4682B", "floor": "#D5D2CA"}
 OTHER_BAR, WRONG = "#9AA3AA", "#B3341F"
@@ -63,7 +64,7 @@ def curves(
 
 
 class Scale:
-    """A logarithmic axis from the decade below the smallest value to that above the largest."""
+    """A logarithmic axis from the decade below the smallest value to the one above the largest."""
 
     def __init__(self, values: Sequence[float]):
         logarithms = [math.log10(value) for value in values if value > 0] or [0.0]
@@ -79,7 +80,7 @@ class Scale:
 
 
 def bars(rows: Sequence[Measurement], scale: Scale, title: str) -> Markup:
-    """Return a bar for each row of one case that has a value, and a line for each that has none."""
+    """Return one case: a bar for each row with a value, and a line of text for each without."""
     unit = rows[0].unit
     ours = best(rows, "ours")
     drawn = [row for row in rows if row.value]
@@ -149,7 +150,7 @@ def _list(rows: Sequence[Measurement]) -> str:
 
 
 def _describe(row: Measurement) -> str:
-    """Return all that was measured of a row."""
+    """Return everything that was measured for a row, as the title of its bar."""
     parts = [f"{row.contender}: {quantity(row.value or 0.0, row.unit)}"]
     if row.lower_quartile and row.upper_quartile and row.samples > 1:
         low, high = quantity(row.lower_quartile, row.unit), quantity(row.upper_quartile, row.unit)
@@ -160,9 +161,9 @@ def _describe(row: Measurement) -> str:
 def svg(
     figure: Figure, title: str, description: str, unique: str, bar_titles: Sequence[str] = ()
 ) -> Markup:
-    """Return a figure as SVG with a title and a description for those who cannot see it.
+    """Return a figure as SVG with a title and a description for screen readers.
 
-    Names inside the SVG are made from `unique`, since all charts share one page.
+    Ids inside the SVG are derived from `unique`, since all charts share one page.
     """
     output = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": unique}):

@@ -47,7 +47,7 @@ def report(
 def check(
     runs: Sequence[Path], bench: Sequence[Path], out: Path, verify: Sequence[Path]
 ) -> list[str]:
-    """Return all that is wrong with the request."""
+    """Return everything that is wrong with the request, a message each."""
     problems = [f"report: there is no run {path}.{_others(path)}" for path in runs
                 if not path.exists()]  # fmt: skip
     problems += [f"report: --bench {path} does not exist." for path in bench if not path.exists()]

@@ -1,6 +1,6 @@
-"""What a page is made of: runs, benchmarks and verdicts, as far as they can be read.
+"""Read what a page shows: runs, benchmark results and verdicts.
 
-Whatever is broken is named in `problems` and left out; the rest is shown.
+Whatever cannot be read is named in `problems` and left out; the rest is shown.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from loopless.runs.glossary import METRICS
 from loopless.runs.pictures.plots import Run
 from loopless.verify.verdicts import Report
 
-CURVES = {row.picture for row in METRICS.values() if row.picture}  # drawn by the page
+CURVES = {row.picture for row in METRICS.values() if row.picture}  # drawn by the page itself
 KINDS = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg"}
-LARGEST_PICTURE = 6_000_000  # bytes; a page is to be sent by mail
+LARGEST_PICTURE = 6_000_000  # bytes; a page should be small enough for mail
 LARGEST_LOG = 1 << 30
 LARGEST_SAMPLE = 20_000  # characters
 
 
 @dataclass(frozen=True)
 class RunView(Run):
-    """A run as its pictures see it, with its facts, settings, finished pictures and texts."""
+    """A run for drawing its curves, with its facts, settings, finished pictures and samples."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Contents:
 def gather(
     runs: Iterable[Path], results: Iterable[Path], verdicts: Iterable[Path] = ()
 ) -> Contents:
-    """Read everything; what fails is a problem, not an error."""
+    """Read everything; what cannot be read becomes a problem, not an exception."""
     problems: list[str] = []
     folders = dict.fromkeys(folder for path in runs for folder in run_folders(path))
     views = [view for folder in folders if (view := read_run(folder, problems))]
@@ -86,7 +86,7 @@ def run_folders(path: Path) -> list[Path]:
 
 
 def read_run(folder: Path, problems: list[str]) -> RunView | None:
-    """Read a run; a folder that is not one gives None, and a problem."""
+    """Read a run; for a folder that is not a run, add a problem and return None."""
     try:
         facts = RunFolder.open(folder).facts
     except Failure as failure:
@@ -156,7 +156,7 @@ def _samples(folder: Path, problems: list[str]) -> dict[str, str]:
 def gather_results(
     paths: Iterable[Path], problems: list[str], order: Sequence[str] = ()
 ) -> list[Result]:
-    """Read files and folders of them: the newest result of each suite, in the order of suites.
+    """Read files, and folders of files; return the newest result of each suite, sorted by `order`.
 
     What is wrong with files that cannot be read is added to `problems`.
     """

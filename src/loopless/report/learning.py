@@ -1,6 +1,6 @@
-"""The part of the page on runs: how each learned, what it drew and wrote, and its settings.
+"""Write the part of the page on runs: how each learned, what it drew and wrote, its settings.
 
-Curves are drawn from the log as the run itself draws them; pictures are taken along as they are.
+Curves are drawn again from the log, as the run itself draws them; pictures are copied as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loopless.runs.glossary import METRICS
 from loopless.runs.pictures import look, plots
 from loopless.runs.progress.quantities import clock_time, count, number
 
-# What a run is judged by, the first that it has: the metric, and what it is called.
+# Metric → what a reader calls it. A run is judged by the first of these that it has logged.
 RESULTS = {
     "eval_return": "evaluation return",
     "similarity_mean": "mean similarity",
@@ -31,7 +31,7 @@ RESULTS = {
 RIGHT = ("steps", "time")  # columns of numbers
 LARGE = ("return", "similarity", "validation_characters", "validation")  # the first is shown large
 MOST_TOGETHER = 6  # runs in one picture
-# The metrics of each picture; that of the return shows training and evaluation.
+# Picture → its metrics. "evaluation" is left out: the picture "return" shows evaluations, too.
 METRIC_PICTURES: dict[str, list[str]] = {}
 for _name, _row in METRICS.items():
     if _row.picture and _row.picture != "evaluation" and _row.style in ("line", "stack"):
@@ -92,7 +92,7 @@ def together(runs: Sequence[RunView]) -> Iterator[Markup]:
 
 
 def _draw_together(runs: Sequence[RunView], metric: str) -> Figure:
-    """Draw a curve for each run, without bands: several upon each other say nothing."""
+    """Draw a curve for each run, without bands, which nobody could read on top of each other."""
     figure, axes = look.new_axes("")
     curves = [
         (run.name, curve._replace(low=None, high=None, raw=None))
@@ -176,7 +176,7 @@ def _line(run: RunView) -> list[str]:
 
 
 def charts(run: RunView) -> Iterator[tuple[str, Markup]]:
-    """Yield every picture that the table of metrics describes, of what was logged."""
+    """Yield name and chart of every picture in the table of metrics that this run can draw."""
     names = [name for name in plots.PICTURES if name in METRIC_PICTURES]
     large = next((name for name in (*LARGE, *names) if _last_values(run, name)), "")
     for name in names:
@@ -192,7 +192,7 @@ def charts(run: RunView) -> Iterator[tuple[str, Markup]]:
 
 
 def _last_values(run: RunView, picture: str) -> str:
-    """Return where the lines of a picture end, in words."""
+    """Return in words the last value of each metric of a picture; "" if none was logged."""
     found = {
         metric: last
         for metric in METRIC_PICTURES[picture]
@@ -250,7 +250,7 @@ def _samples(samples: Mapping[str, str]) -> Markup | None:
 
 
 def _time(run: RunView) -> Markup | None:
-    """Return the share of each part of the loop, over the whole run."""
+    """Return a line with each part's share of the time, over the whole run."""
     shares = {
         name.removeprefix("time_"): float(np.nanmean(values))
         for name, values in run.train.items()

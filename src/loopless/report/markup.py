@@ -1,4 +1,4 @@
-"""HTML from Python, in which text from a run or a file cannot become markup; and how to word it."""
+"""Build HTML in which text from a run or a file cannot become markup; format dates and values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EMPTY = frozenset({"img", "br", "meta"})
 
 
 def tag(kind: str, /, *children: object, **attributes: object) -> Markup:
-    """Return an element. `class_` is written class, `data_label` data-label; None is left out."""
+    """Return an element. `class_` becomes class, and `data_label` data-label; None is left out."""
     listed = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
@@ -30,7 +30,7 @@ def tag(kind: str, /, *children: object, **attributes: object) -> Markup:
 
 
 def join(children: Iterable[object], between: str = "") -> Markup:
-    """Join pieces: markup as it is, all else as text, None as nothing."""
+    """Join pieces: markup stays as it is, text is escaped, None is left out."""
     return Markup(between.join(_text(child) for child in children if child is not None))
 
 
@@ -48,7 +48,7 @@ def day(date: Any) -> str:
 
 
 def setting(value: Any) -> str:
-    """Format a value of a config as one writes it."""
+    """Format a value of a config for readers."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
@@ -57,7 +57,7 @@ def setting(value: Any) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Return text whose `commands` in backticks are set as code."""
+    """Return text as markup, with what stands in backticks as code."""
     pieces = text.split("`")
     if len(pieces) % 2 == 0:  # a backtick that is not closed
         return join([text])

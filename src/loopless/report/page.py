@@ -1,8 +1,8 @@
-"""The page as one string, with nothing to fetch: headlines, problems, speed, runs, verdicts.
+"""Write the page as one string, with nothing to fetch: headlines, problems, speed, runs, verdicts.
 
 The policy in its head forbids what it does not need: scripts, fonts, any request. The large numbers
-at the top are the headlines of the results; of a quick run that lacks them, the first line of the
-same section. `speed`, `learning` and `verified` make the parts below.
+at the top are the headlines of the results; where a quick run lacks a headline's case, the first
+line of the same section stands in. `speed`, `learning` and `verified` make the parts below.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loopless.report.learning import result, what
 from loopless.report.markup import Markup, day, join, prose, several, tag
 from loopless.runs.progress.quantities import clock_time, count
 
-MOST_RUNS = 8  # the rest stand in the table below
+MOST_RUNS = 8  # with a card at the top; the rest are only in the table below
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -102,7 +102,7 @@ def _problems(problems: list[str]) -> Markup | None:
 
 @dataclass(frozen=True)
 class Card:
-    """A large number, what it says, of what, and the numbers behind it."""
+    """A large number, such as 57×; what it is, of which case or run, and the numbers behind it."""
 
     number: str
     says: str

@@ -1,4 +1,4 @@
-"""The part of the page on benchmarks: each suite with a table of its cases, then bars."""
+"""Write the part of the page on benchmarks: for each suite a table of its cases, then bars."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def suite(result: Result) -> Markup:
 
 
 def _chips(result: Result) -> list[Markup]:
-    """Return what a reader must know before believing a number."""
+    """Return labels with what a reader must know before believing a number."""
     warnings = {
         "quick run": result.settings.get("quick"),
         "interrupted": result.interrupted,
@@ -115,7 +115,7 @@ def measured_on(result: Result) -> str:
 
 
 def _section(title: str, rows: Sequence[Measurement], is_first: bool) -> Markup:
-    """Return bars of every case; all but the first case of a suite are folded away."""
+    """Return bars for every case; all but the first case of a suite are folded away."""
     speeds = [row.value for row in rows if table.is_speed(row) and row.value]
     if not speeds or len({row.unit for row in rows}) > 1:
         return _more(title, "", [_numbers(rows)])
@@ -138,7 +138,7 @@ def _more(head: str, faint: str, body: Sequence[Markup]) -> Markup:
 
 
 def _numbers(rows: Sequence[Measurement]) -> Markup:
-    """Return a table of rows that are not times, under the names of their cases."""
+    """Return a table of rows that cannot be drawn as bars, under the names of their cases."""
     body, before = [], ""
     for row in rows:
         if row.case != before:

@@ -1,4 +1,4 @@
-"""The part of the page on functions that `loopless verify` judged: verdict and smallest case."""
+"""Write the part of the page on functions that `loopless verify` judged, with the failing case."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def section(reports: Sequence[Report]) -> Markup | None:
 
 
 def article(report: Report) -> Markup:
-    """Return what was found out about one function."""
+    """Return everything that a report says about one function."""
     verdict = "equal" if report.equal else "differs"
     colour = "up" if report.equal else "down"
     summary = f"as {report.claim}: {report.how}, {several(report.cases, 'case')}"
@@ -55,7 +55,7 @@ def article(report: Report) -> Markup:
 
 
 def _failing(failing: Failing) -> Markup:
-    """Return the smallest case as a table; the rows that differ are marked."""
+    """Return the smallest failing case as a table; the rows that differ are marked."""
     numbers = ", ".join(f"{name} {value}" for name, value in failing.numbers.items())
     head = tag("tr", *(tag("th", name, class_="n") for name in failing.columns))
     rows = [

@@ -32,8 +32,8 @@ def assert_matches(
         def test_my_gae():
             assert_matches(my_gae, "gae")
 
-    `claim` is a name that `loopless verify --as` takes. `map` says what parameters are, as
-    {"theirs": "ours"}; `fix` says which numbers are built in, as {"gamma": 0.99}.
+    `claim` is a name that `loopless verify --as` takes. `map` says what your parameters mean, as
+    {"your name": "our name"}; `fix` says which numbers are built in, as {"gamma": 0.99}.
     `truncation=False` is for functions that never see a time limit. `strict` also fails functions
     that are right on finite numbers only. A function that cannot be called raises ValueError.
     """

@@ -1,9 +1,9 @@
-"""The arrays that a user's function wants: which library's, and in which layout.
+"""Make the arrays that a user's function wants: of the right library, in the right layout.
 
 `library_names` says which library a function uses, from the names in its code. PyTorch and JAX are
 imported only for a function that uses them. A `Layout` brings a case's arrays ([T, B] with time
-first, or [B]) into the shape that a function wants, and its answers back. A layout that is `split`
-calls the function once for each column or sample.
+first, or [B]) into the shape that a function wants, and its answers back. With a layout that is
+`split`, the function is called once for each column or sample.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES = {"numpy": "NumPy", "torch": "PyTorch", "jax": "JAX"}
 
 
 def python_function(function: Callable) -> Callable:
-    """Return the Python function inside of partials, compilers and callable objects."""
+    """Return the Python function inside partials, compiled functions and callable objects."""
     while isinstance(function, functools.partial):
         function = function.func
     function = getattr(function, "py_func", function)  # Numba's
@@ -50,7 +50,7 @@ def library_names(function: Callable) -> tuple[str, ...]:
     _collect(python_function(function), mentioned, set())
     if mentioned:
         return tuple(name for name in ("jax", "torch", "numpy") if name in mentioned)
-    # It only calls methods of its arguments: try plain numbers, then what its module imports.
+    # It only calls methods of its arguments: try NumPy, then what its module imports.
     around = getattr(python_function(function), "__globals__", {}).values()
     roots = [x.__name__.split(".")[0] for x in around if isinstance(x, types.ModuleType)]
     return ("numpy", *(name for name in ("torch", "jax") if name in roots))
@@ -79,7 +79,7 @@ def _collect(function: Any, mentioned: list[str], visited: set[int], depth: int 
 
 
 def to_library(library: str, x: Any, dtype: str, gradient: bool = False) -> Any:
-    """Return a NumPy array as the library's own, floats in `dtype`; anything else as it is."""
+    """Convert a NumPy array to the library's, floats in `dtype`; return anything else as it is."""
     if not isinstance(x, np.ndarray):
         return x
     x = x.astype(dtype) if x.dtype.kind == "f" else x.copy()
@@ -137,7 +137,10 @@ SAMPLES = ("vector", "vector_flags", "actions")
 
 @dataclass(frozen=True)
 class Layout:
-    """How arrays are passed and answers read; `keep` says if the last row keeps its time axis."""
+    """How arrays are passed (`put`) and answers read (`get`).
+
+    The last argument of `put` says whether the last row keeps its time axis.
+    """
 
     name: str
     words: str
@@ -208,7 +211,7 @@ LAYOUTS = {layout.name: layout for layout in (*OF_TIME, *OF_ROWS)}
 
 
 def split(arguments: Mapping[str, tuple[str, Any]]) -> list[dict[str, tuple[str, Any]]]:
-    """Split arguments (kind, array) into those of each column, or of each sample."""
+    """Split arguments (kind, array) into the arguments for each column, or for each sample."""
     kind, x = next((k, x) for k, x in arguments.values() if k not in ("number", "integer"))
     count = np.shape(x)[1 if kind in OVER_TIME else 0]
     return [

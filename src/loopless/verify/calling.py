@@ -1,7 +1,7 @@
 """Call a user's function safely: it may raise, print, never return, or change its arguments.
 
-`Caller` brings a case into the form that a `Plan` says, calls the function, watches it, and reads
-its answers back as NumPy arrays under our names.
+`Caller` makes the arguments from a case as a `Plan` says, calls the function, watches it, and
+returns its answers as NumPy arrays under our names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Outputs = list[tuple[str | None, np.ndarray]]
 
 
 class TimeUp(BaseException):
-    """A call took too long. Not an Exception, which the function itself may catch."""
+    """A call took too long. It is no Exception, because the function might catch that."""
 
 
 class Refused(Exception):
@@ -36,9 +36,10 @@ class Refused(Exception):
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise `TimeUp` in a block that runs longer; this works in the main thread, with signals.
+    """Raise `TimeUp` in a block that runs longer than `seconds`.
 
-    A process that was suspended has used hardly any processor time, and gets the time again.
+    This needs signals, and so does nothing outside the main thread. A process that was suspended
+    has used hardly any processor time; it gets `seconds` once more.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not hasattr(signal, "setitimer") or not in_main_thread:
@@ -64,7 +65,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def muted() -> Iterator[io.StringIO]:
-    """Hide output and warnings of a user's code; yields what it prints."""
+    """Hide output and warnings of a user's code; yield the buffer with what it prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -88,7 +89,7 @@ class Caller:
     ) -> None:
         self.function, self.contract, self.plan = function, contract, plan
         self.call_s, self.watch = call_s, Watch()
-        # Without jit JAX runs operation by operation, and compiles each scan anew in every call.
+        # Without jit, JAX runs operation by operation and compiles each scan again in every call.
         self._jits = plan.library == "jax" and not (plan.record or plan.positional)
         self._forms = {form.name: form for form in contract.forms}
 
@@ -100,7 +101,7 @@ class Caller:
         return self.read(self.raw(case), self.plan.reading, right_answers)
 
     def raw(self, case: Mapping) -> list[Outputs]:
-        """Return all outputs of the function: of one call, or one for each column or sample."""
+        """Return the outputs of each call: of one, or of one for each column or sample."""
         return [self._raw(part) for part in self.parts(case)]
 
     def read(
@@ -133,7 +134,7 @@ class Caller:
         return x.astype(np.float64)
 
     def parts(self, case: Mapping) -> list[dict[str, tuple[str, Any]]]:
-        """Return (kind, array) for each parameter, once, or once for each column or sample."""
+        """Return the inputs of each call: (kind, array) by parameter, before the layout."""
         whole = self._inputs(case)
         return arrays.split(whole) if self.plan.layout.split else [whole]
 
@@ -159,7 +160,7 @@ class Caller:
         return arguments
 
     def _invoke_compiled(self, arguments: dict[str, Any]) -> Any:
-        """Call it as one compiled program if JAX can trace it; else, from now on, as it is."""
+        """Call the function under `jax.jit`; once tracing has failed, call it as it is."""
         if self._jits:
             import jax
 
@@ -180,7 +181,7 @@ class Caller:
         return self.function(*positional, **named)
 
     def gradients(self, case: Mapping, by: Collection[str]) -> dict[str, np.ndarray]:
-        """Return derivatives of the loss by our arguments `by`, from the function's library."""
+        """Return the loss's gradients by our arguments `by`, computed by the function's library."""
         inputs = self._inputs(case)
         wanted = {p: n for p, n in self.plan.mapping.items() if n in by}
         with self.quiet():

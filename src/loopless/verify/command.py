@@ -1,7 +1,7 @@
-"""`loopless verify`: test a user's own function, and say whether and where it is wrong.
+"""`loopless verify`: test a user's function, and say whether and where it is wrong.
 
 Exit codes: 0 equal, 1 differs, 2 bad usage, 130 after Ctrl-C. The rest of `verify` is imported
-inside of functions, because JAX must be configured before anything imports it.
+inside functions, because JAX must be configured before anything imports it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IMPORT_S = 120.0
 
 @dataclass
 class Request:
-    """The command line: a function, what it claims to be, and options as they were typed."""
+    """The command line: a function, what it claims to be, and the options as typed."""
 
     target: str
     claim: str | None = None
@@ -47,7 +47,7 @@ class Request:
     json: Path | None = None
 
     def options(self) -> Options:
-        """Return the options for the judge; UsageError with everything that is wrong."""
+        """Return the options for the judge; raise UsageError with everything that is wrong."""
         problems = []
         if self.cases < 1:
             problems.append(f"--cases is {self.cases}; it must be at least 1")
@@ -75,7 +75,7 @@ class Request:
 
 def verify(request: Request) -> int:
     """Judge one function, print or write the report, and return the exit code."""
-    os.environ.setdefault("JAX_ENABLE_X64", "1")  # rounding hides mistakes
+    os.environ.setdefault("JAX_ENABLE_X64", "1")  # float32 rounding would hide small mistakes
     try:
         with _traceback_after(2 * request.seconds + 180):
             report = _judge(request)
@@ -140,7 +140,7 @@ def _traceback_after(seconds: float) -> Iterator[None]:
 
 
 def load(target: str) -> Callable:
-    """Return the function MODULE:NAME or FILE.py:NAME; UsageError says what to write instead."""
+    """Return the function MODULE:NAME or FILE.py:NAME; raise UsageError if there is none."""
     from loopless.verify.calling import TimeUp, limited
 
     home, colon, name = target.rpartition(":")

@@ -1,7 +1,7 @@
-"""Which known mistake a function makes: the one that gives the same answers.
+"""Find out which known mistake a function makes: the one that gives the same answers.
 
-A function is compared with every mutant of what it claims to be, on the same cases, and with the
-right answers to cases from which everything is removed that it cannot know (`forms.hidden`).
+A function is compared with every mutant of what it claims to be, on the same cases. It is also
+compared with the right answers to cases without what it cannot know (`forms.hidden`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def diagnose(
         fits = cache(lambda number, answer=answer: _fits(answer, observations[number]))
         explained = [name for name, numbers in cases.items() if all(map(fits, numbers))]
         if explained:
-            # Of two that explain as much, prefer what fits the right answers, then the simpler.
+            # Of two that explain as much, prefer the one that fits more cases, then the simpler.
             score = len(explained), sum(map(fits, range(len(observations)))), -cost
             for name in explained:
                 explanations[name].append((score, mistakes))
@@ -64,7 +64,7 @@ def diagnose(
             chosen += max(explanations[name], key=lambda scored: scored[0])[1]
         elif name != GRADIENTS or len(cases) == 1:  # a wrong loss has wrong gradients anyway
             chosen.append(UNKNOWN)
-    if ONE_FLAG in chosen and NEXT_ROW in chosen:  # with one flag it reads no value at an end
+    if ONE_FLAG in chosen and NEXT_ROW in chosen:  # with one flag it bootstraps at no end
         chosen = [mistake for mistake in chosen if mistake != NEXT_ROW]
     ordered = sorted(dict.fromkeys(chosen), key=lambda mistake: mistake == UNKNOWN)
     return [SENTENCES.get(mistake, mistake) for mistake in ordered]
@@ -80,7 +80,7 @@ def _explanations(
         yield names, len(names), lambda case, t=together: contract.answer(_seen_by(t, case))
     for name, (_, answer) in contract.mistakes.items():
         yield (name.partition(",")[0],), 1, answer
-    # Both at once: then only the mistake is news, because the note says what it cannot know.
+    # Both at once. Only the mistake is named: a note in the report says what it cannot know.
     for together in blind:
         for name, (_, answer) in contract.mistakes.items():
             if name not in [x.mistake for x in hidden]:

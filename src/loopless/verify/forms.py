@@ -1,7 +1,7 @@
 """The many ways in which functions take the same thing: other names, other shapes, fewer flags.
 
-A `Form` is one way to pass a part of a case to a function: successor values as an array of their
-own, as one more row of `values`, or as the last row alone. What a set of forms leaves out is
+A `Form` is one way to pass a part of a case to a function. Successor values, for example, may be a
+separate array, one more row of `values`, or the last row alone. What a set of forms leaves out is
 `hidden`: a function with a single `done` flag cannot tell a truncation from a termination.
 """
 
@@ -19,7 +19,9 @@ class Form:
     """One way to pass a part of a case."""
 
     name: str  # what `--map` calls it
-    kind: str  # rows flags rows+1 last last_flag matrix actions number integer vector table choice
+    # Over time: rows flags rows+1 last last_flag last_count. Without time: vector vector_flags
+    # actions matrix table. Either: number integer.
+    kind: str
     names: tuple[str, ...]  # what parameters are called in other code
     make: Callable[[Mapping], Any]
 
@@ -33,7 +35,7 @@ def _default(name: str, kind: str, names: str, value: Any) -> Form:
 
 
 def _all_true(name: str) -> Callable[[Mapping], Any]:
-    """Return what makes a mask: that of the case, or one that is true for all of array `name`."""
+    """Return a function from a case to its mask, or to an all-true mask for array `name`."""
     return lambda case: case.get("valid", np.ones(np.shape(case[name]), bool))
 
 
@@ -42,7 +44,7 @@ def _done(case):
 
 
 def _starts(case):
-    """Return whether each step is the first of its episode: the flag of the step before."""
+    """Return whether each step is the first of its episode: whether the step before ended one."""
     done = _done(case)
     return np.concatenate([np.zeros_like(done[:1]), done[:-1]])
 

@@ -1,9 +1,9 @@
-"""Judge a function: every property on many cases, the smallest failing one, and what it means.
+"""Judge a function: test every property on many cases, find the smallest that fails, diagnose it.
 
     report = judge(my_gae, "gae")
 
 The cases are the same on every machine; only how many of them are tried depends on its speed.
-Samplers are judged by their law in `verify.samplers.judge`.
+Samplers are judged by the law of their draws, in `verify.samplers.judge`.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class _Judge:
         self.taken = set(self.plan.mapping.values())
         self.caller = Caller(function, contract, self.plan, options.call_s)
         self.hidden = hidden(self.plan.mapping.values())
-        self.observations: list[Observation] = []  # looked at again by the diagnosis
+        self.observations: list[Observation] = []  # for the diagnosis
         self.leaks: list[str] = []
-        # JAX compiles every operation anew for each shape.
+        # JAX compiles every operation again for each shape.
         self.shapes = SHAPES[:2] if self.plan.library == "jax" else SHAPES
         how = f"{arrays.NAMES[self.plan.library]}, {self.plan.layout.words}"
         if self.plan.dtype != "float64":
@@ -109,7 +109,7 @@ class _Judge:
         if not self.options.truncation and "truncated" in case:
             case["truncated"] = np.zeros_like(case["truncated"])
             if not self.taken & {"next_values", "values_and_last", "last_values", "next_q"}:
-                # Without a value after the window it can only be right on complete episodes.
+                # Without a value after the window, the function is right on complete episodes only.
                 case["terminated"] = case["terminated"].copy()
                 case["terminated"][-1] = True
         return case
@@ -192,7 +192,7 @@ class _Judge:
         return findings
 
     def _test_repetition(self) -> Finding:
-        """Test that a case gets the same answer twice, after all the others."""
+        """Test, after all other cases, that the same case gets the same answer twice."""
         case = self._settle(self.contract.properties[0].make(Seeded([0, 0], self.shapes)))
         first, second = self._outcome(case), self._outcome(case)
         repeats = first.answers is None or (
@@ -203,7 +203,7 @@ class _Judge:
         return Finding("the same answer again", self._status(wrong, True), 2, wrong, words)
 
     def _smallest(self, failing: list[Finding]) -> Failing | None:
-        """Return the smallest case of the first property that fails and can be shown as a table."""
+        """Return, as a table, the smallest case of the first failing property that can be shown."""
         by_name = {x.name: x for x in self.contract.properties}
         for finding in sorted(failing, key=lambda f: f.status != DIFFERS):
             x = by_name.get(finding.name)

@@ -1,4 +1,4 @@
-"""What a caller of `verify` can choose, and the error for requests that cannot be met."""
+"""The options of `verify`, and the error for requests that cannot be met."""
 
 from __future__ import annotations
 

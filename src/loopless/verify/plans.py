@@ -1,7 +1,7 @@
-"""How a function can be called: which parameter is what, in which library, layout and dtype.
+"""List the ways to call a function: what each parameter means, the library, layout and dtype.
 
-Names decide what a parameter is (`verify.forms`). Where names leave a choice (a `next_value` may be
-one row or all of them, time may be the first axis or the last), there are several plans, which
+Names decide what a parameter means (`verify.forms`). Where names leave a choice (a `next_value` may
+be one row or all of them, time may be the first axis or the last), there are several plans, which
 `verify.search` tries in turn.
 """
 
@@ -18,7 +18,7 @@ from loopless.verify import arrays
 from loopless.verify.contracts.contract import Contract
 from loopless.verify.options import Options, UsageError
 
-# Parameters of these names hold all others, by key or by attribute.
+# A parameter of one of these names may hold all the inputs, by key or by attribute.
 _RECORDS = ("batch", "data", "rollout", "rollouts", "traj", "trajectory", "sample", "samples")
 _RECORDS += ("buffer", "transition", "transitions", "inputs", "args", "kwargs", "td", "tensordict")
 _AFFIXES = ("batch_", "mb_", "b_", "_batch", "_buf", "_arr", "_tensor", "_array", "_b", "_seq")
@@ -29,7 +29,7 @@ class Record(dict):
     """One argument that holds others, by key or by attribute."""
 
     def __getattribute__(self, name: str) -> Any:
-        if dict.__contains__(self, name):  # before dict's own attributes, such as `values`
+        if dict.__contains__(self, name):  # keys win over dict's attributes, such as `values`
             return dict.__getitem__(self, name)
         return super().__getattribute__(name)
 
@@ -48,11 +48,11 @@ class Plan:
     float_flags: bool = False
     keep: bool = False  # whether the last row keeps its time axis
     record: str = ""  # the argument that holds others
-    keys: tuple[str, ...] = ()  # what it holds
+    keys: tuple[str, ...] = ()  # what `record` holds
     positional: tuple[str, ...] = ()
     variant: Mapping[str, Any] = field(default_factory=dict)
     reading: Mapping[str, int] = field(default_factory=dict)  # our outputs → their places
-    coarse: bool = False  # exact to float32 only
+    coarse: bool = False  # whether its answers are exact to float32 only
     left: tuple[str, ...] = ()  # parameters left at their defaults
 
     def settings(self, contract: Contract) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _layouts(contract: Contract, options: Options) -> tuple[arrays.Layout, ...]:
 
 
 def signature_of(function: Callable) -> list[inspect.Parameter]:
-    """Return the parameters of a function; UsageError if Python cannot tell them."""
+    """Return the parameters of a function; raise UsageError if Python cannot tell them."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -114,7 +114,7 @@ def signature_of(function: Callable) -> list[inspect.Parameter]:
 
 
 def refuse_unknown(parameters: list[str], names: list[str]) -> None:
-    """Raise UsageError if there are `parameters` whose meaning nobody knows."""
+    """Raise UsageError if there are any `parameters`, whose meaning is unknown."""
     if parameters:
         raise UsageError(
             f"cannot tell what {', '.join(map(repr, parameters))} of its parameters mean. "
@@ -123,7 +123,7 @@ def refuse_unknown(parameters: list[str], names: list[str]) -> None:
 
 
 def _parameters(function, contract, options):
-    """Return the forms that each parameter may be, likeliest first, and how it is passed."""
+    """Return which forms each parameter may be, likeliest first, and how parameters are passed."""
     parameters = signature_of(function)
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     code = getattr(arrays.python_function(function), "__code__", None)
@@ -154,7 +154,10 @@ def _parameters(function, contract, options):
 
 
 def _keys(code, contract, options):
-    """Return the keys that a function takes out of its one argument, from strings in its code."""
+    """Return the keys that a function reads from its one argument, with the forms each may be.
+
+    They are found among the strings and names in its code.
+    """
     names, strings = arrays.names_in(code)
     choices = {}
     for key in sorted(strings | (names - set(code.co_varnames))):
@@ -184,7 +187,7 @@ def _forms(name: str, contract: Contract, options: Options) -> tuple[str, ...]:
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """Return a parameter's name, and what is left of it without prefixes that say little."""
+    """Return a parameter's name, in lower case and without prefixes or suffixes that say little."""
     lowered = name.lower().strip("_")
     return tuple(dict.fromkeys((name, name.lower(), lowered, *_without_affixes(lowered))))
 

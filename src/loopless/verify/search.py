@@ -1,7 +1,8 @@
-"""Find out how a function wants to be called, by trying each plan on cases with one right answer.
+"""Find out how a function wants to be called, by trying each plan on a few cases.
 
 The plan that gives the right answers is chosen. If none does, the function is wrong; then the
-choice is the first plan under which it makes a known mistake, or else the first that runs at all.
+choice is the plan that is right most often, else the first under which the function makes a known
+mistake, else the first that runs at all.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _OUTPUT_NAMES = {
 
 @dataclass
 class Trial:
-    """A plan that ran: how many probes came out right, and whether a known mistake explains it."""
+    """A plan that ran: how many probes were right, and whether a known mistake explains the wrong.
+
+    Probes are the cases that plans are tried on.
+    """
 
     plan: Plan
     right: int
@@ -39,7 +43,7 @@ class Trial:
 
 
 def find_plan(function: Callable, contract: Contract, options: Options) -> Plan:
-    """Return the plan to judge a function by; UsageError if there is no way to call it."""
+    """Return the plan to judge a function by; raise UsageError if there is no way to call it."""
     end, best, first, errors = monotonic() + options.seconds / 3, None, None, []
     probes = [
         x.make(Seeded([7, i])) | dict(options.fixed) for i, x in enumerate(contract.properties[:2])
@@ -73,7 +77,7 @@ def find_plan(function: Callable, contract: Contract, options: Options) -> Plan:
 
 
 def _is_sibling(best: Plan, plan: Plan) -> bool:
-    """Return whether two plans differ only in what parameters mean."""
+    """Return whether two plans share library, dtype and layout, and differ only in the rest."""
     return (best.library, best.dtype, best.layout) == (plan.library, plan.dtype, plan.layout)
 
 

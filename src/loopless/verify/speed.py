@@ -23,7 +23,7 @@ _MAIN = ("rewards", "x", "student_logits", "features", "q")
 
 
 def measure(caller: Caller, settle: Callable[[dict], dict]) -> Timing | None:
-    """Return the seconds of a call of each, or None if theirs cannot do this size in time."""
+    """Return the seconds of a call of each, or None if theirs fails or is too slow at this size."""
     contract = caller.contract
     case = settle(contract.speed(0))
     calls = [caller.arguments(part) for part in caller.parts(case)]
@@ -41,7 +41,7 @@ def measure(caller: Caller, settle: Callable[[dict], dict]) -> Timing | None:
 
 
 def measure_sampler(claim: str, sample: Callable[[Any, int, int], Any]) -> Timing | None:
-    """Time `sample(buffer, seed, batch)` of a large buffer beside our own buffer's `sample`."""
+    """Time `sample(buffer, seed, batch)` on a large buffer beside the `sample` of our buffer."""
     buffer = _large_buffer(claim)
     return _race(
         f"{BATCH} of {STEPS:,}",

@@ -91,7 +91,7 @@ class Report:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
-        """Return the report that `to_json` wrote; raises KeyError or TypeError on other data."""
+        """Return the report that `to_json` wrote; raise KeyError or TypeError on other data."""
         failing, timing = data["failing"], data["timing"]
         return cls(
             function=str(data["function"]),
@@ -207,7 +207,7 @@ def tabulate(
     tolerances: Mapping,
 ) -> Failing:
     """Return `case` by columns: what the function received, what it answered, what is right."""
-    from loopless.verify.contracts.contract import differs  # a page needs reports without kernels
+    from loopless.verify.contracts.contract import differs  # late: `report` needs no kernels
 
     columns, numbers = _inputs(caller, case)
     shapes = [np.shape(x) for x in answers.values() if np.ndim(x)]

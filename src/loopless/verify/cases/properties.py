@@ -1,4 +1,4 @@
-"""The properties that a function is tested for: named kinds of cases, each made from any `Source`.
+"""The properties that a function is tested for: named kinds of cases, each made from a `Source`.
 
 A case is the dictionary of arguments that the loop twin takes, in float64 with time first. A user's
 function gets the parts that it takes (`verify.forms`). A property that is not `strict` is reported
@@ -25,8 +25,8 @@ class Property:
     needs: tuple[str, ...] = ()  # the function must take one form of each "a|b" group
     strict: bool = True
     shrinks: bool = True  # whether a smallest failing case can be searched for
-    share: float = 1.0  # of the number of cases that other properties get
-    truncates: bool = False  # is about truncation alone
+    share: float = 1.0  # its number of cases, relative to the other properties
+    truncates: bool = False  # whether it is only for functions that may see truncation
 
 
 def _property(name: str, make: Make, needs: str = "", **more: Any) -> Property:
@@ -94,9 +94,9 @@ def _long_window(source: Source) -> dict:
 
 
 def _faint_window(source: Source) -> dict:
-    """Return steps that hardly count, which shows cut-off filters and products that overflow."""
+    """Return steps that hardly count, to catch truncated filters and products that underflow."""
     case = rollout(source, shape=(1000, 2), gamma=0.7, lambda_=0.5)
-    case["rewards"][-1] = 1e8  # still visible far away, where a cut-off filter sees nothing
+    case["rewards"][-1] = 1e8  # matters even far away, where a truncated filter sees nothing
     return case
 
 
@@ -107,7 +107,7 @@ def _nan_successors(source: Source) -> dict:
 
 
 def _padded(source: Source, fill: float = 1e6) -> dict:
-    """Return columns of several lengths, the rest filled with what must not be read."""
+    """Return columns of several lengths; padding is filled with numbers that must not be read."""
     case = rollout(source, terminated=True, truncated=True)
     steps, envs = case["rewards"].shape
     lengths = source.below(steps + 1, (envs,))
@@ -311,7 +311,7 @@ PPO = (
 
 def _positions(source: Source, vocabulary: int = 10, **more: Any) -> dict:
     count = source.shape()[0]
-    # Spread, so that no two logits are equal: which of two equals comes first is a convention.
+    # Keep logits apart: which of two equal logits comes first is a convention.
     apart = 1e-3 * np.arange(vocabulary)
     return {
         "student_logits": source.numbers((count, vocabulary)) + apart,

@@ -72,7 +72,7 @@ def situations(shape: tuple[int, ...] = (12, 3)) -> list[Situation]:
     valid = np.arange(steps).reshape(-1, *[1] * (len(shape) - 1)) < lengths
     ragged = rollout(shape, 6)
 
-    # Padding's flags are left clear here, so that nothing but `valid` marks the last real row.
+    # The flags in padding are false here, so that only `valid` marks the last real step.
     unflagged = padded(rollout(shape, 12, **never), valid, 1e6)
     unflagged["terminated"] = unflagged["truncated"] = np.zeros(shape, bool)
 
@@ -85,7 +85,7 @@ def situations(shape: tuple[int, ...] = (12, 3)) -> list[Situation]:
 
     tail = rollout((3000, 2), 9, terminated=0.0, truncated=0.002, gamma=0.999, lambda_=0.999)
     fast = rollout((1000, 2), 11, terminated=0.0, truncated=0.0, gamma=0.7, lambda_=0.5)
-    fast["rewards"][-1] = 1e8  # seen from far away, where a cut filter sees nothing
+    fast["rewards"][-1] = 1e8  # matters even far away, where a truncated filter sees nothing
 
     return [
         Situation("one episode that outlasts the window", plain),

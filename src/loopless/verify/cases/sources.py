@@ -1,6 +1,6 @@
-"""Where the numbers of a case come from: a seeded generator, or hypothesis, which can shrink them.
+"""Draw the numbers of a case, from a seeded generator or from hypothesis, which can shrink them.
 
-A property is written once against `Source` and serves twice: to make many random cases, and to
+A property is written once against `Source` and used twice: to make many random cases, and to
 search for the smallest case that fails. Hypothesis is imported for the search only.
 """
 
@@ -21,10 +21,10 @@ Make = Callable[["Source"], dict]
 
 
 class Source(Protocol):
-    """The random parts of a case."""
+    """What draws the random parts of a case."""
 
     def shape(self) -> tuple[int, int]:
-        """Return [T, B], or [B, A]."""
+        """Return a shape: [T, B], or [B, A] with A actions."""
         ...
 
     def numbers(self, shape: tuple[int, ...]) -> np.ndarray: ...
@@ -37,7 +37,7 @@ class Source(Protocol):
 
 
 class Seeded:
-    """Numbers of unit scale from a seeded generator, in few shapes, as JAX compiles for each."""
+    """Draws unit-scale numbers from a seeded generator, in few shapes: JAX compiles for each."""
 
     def __init__(
         self, seed: int | Sequence[int], shapes: Sequence[tuple[int, int]] = SHAPES
@@ -61,7 +61,7 @@ class Seeded:
 
 
 class _Shrinkable:
-    """Small whole numbers from hypothesis, which prefers small arrays and zeros."""
+    """Draws small whole numbers by hypothesis, which shrinks to small arrays and zeros."""
 
     def __init__(self, draw: Callable, shapes: Sequence[tuple[int, int]]) -> None:
         from hypothesis import strategies
@@ -90,7 +90,7 @@ class _Shrinkable:
 
 
 class _OutOfTime(BaseException):
-    """Ends the search. Not an Exception, which hypothesis would take for a failure to shrink."""
+    """Ends the search. It is no Exception, because hypothesis would shrink that as a failure."""
 
 
 def smallest(
@@ -99,10 +99,10 @@ def smallest(
     seconds: float = 5.0,
     shapes: Sequence[tuple[int, int]] = SMALL,
 ) -> dict | None:
-    """Return the simplest case of a property that still fails, or None if none is found.
+    """Return the simplest failing case that `make` can make, or None if none is found.
 
-    The search is the same each time. It returns the best case so far after `seconds` of processor
-    time, or four times as many on the clock.
+    The search is deterministic. It returns the best case so far after `seconds` of processor time,
+    or four times that on the clock.
     """
     try:
         from hypothesis import HealthCheck, Phase, find, settings

@@ -1,4 +1,4 @@
-"""What a name after `--as` stands for: arguments, right answers, properties, known mistakes.
+"""Define a contract, what a name after `--as` means: arguments, right answers, known mistakes.
 
 The contracts themselves are the tables in `contracts.returns` and `contracts.losses`. This file
 also says when two answers are the same: up to the rounding that dtype and case allow,
@@ -33,9 +33,9 @@ class Contract:
     forms: tuple[Form, ...]
     answer: Answer  # the loop twin on a case: each output by name
     ours: Answer  # our kernel on a case, with arrays of any library
-    outputs: Mapping[str, str]  # name → kind of its axes
+    outputs: Mapping[str, str]  # name → kind, which says what its axes are
     properties: tuple[Property, ...]
-    mistakes: Mapping[str, tuple[str, Answer]]  # name → its sentence and its answer
+    mistakes: Mapping[str, tuple[str, Answer]]  # name → sentence for its author, and its answer
     speed: Callable[[int], dict]  # a large case to time, from a seed
     needs: tuple[tuple[str, ...], ...] = ()  # the function must take one form of each group
     variants: tuple[dict, ...] = ({},)  # settings that a function may have built in
@@ -45,7 +45,8 @@ class Contract:
     rows: bool = False  # samples without time: [B], not [T, B]
     by: tuple[str, ...] = ()  # arguments by which the first output has a gradient
     slopes: Answer | None = None  # the loop's gradients, as "by_" and the argument's name
-    constants: Mapping[str, str] = field(default_factory=dict)  # argument → mistake if it has one
+    # Arguments whose gradient must be 0 → the mistake of a function where it is not.
+    constants: Mapping[str, str] = field(default_factory=dict)
 
     def tolerances(self, case: Mapping, answer: Mapping, dtypes: Iterable[str]) -> dict[str, Any]:
         """Return how far each output may be off for a function that computes in these dtypes."""

@@ -31,7 +31,7 @@ def _q_targets(function: Callable) -> Answer:
 
 
 def _with_targets(case: Mapping) -> Mapping:
-    """Return the case with the targets of its transitions, if the function makes its own."""
+    """Return the case with targets from its transitions, if the function computes its own."""
     return {**case, **_q_targets(reference.q_targets)(case)} if case.get("whole") else case
 
 
@@ -60,7 +60,7 @@ def _q_slopes(case: Mapping) -> dict:
 
 
 def _whole_updates() -> dict:
-    """Return mistakes of functions that make their targets themselves, from a whole batch."""
+    """Return the known mistakes of functions that compute their own targets from a whole batch."""
 
     def call(mutant: Callable) -> Answer:
         def answer(case: Mapping) -> dict:

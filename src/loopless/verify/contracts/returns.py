@@ -1,4 +1,4 @@
-"""The table of return estimators: how each is called, its kernel, its twin, what it must be given.
+"""The table of return estimators: how each is called, its kernel, its twin, what it needs.
 
 A new estimator is one entry of `_TABLE`. `ESTIMATORS` holds every entry and its named variants,
 for the tests that compare kernels with their twins; `RETURN_CONTRACTS` holds what `loopless verify`
@@ -24,7 +24,7 @@ from loopless.verify.mutants import MUTANTS
 SHAPE = (128, 64)  # of the case that is timed
 CLIPS = ("clip_rho", "clip_c", "clip_pg_rho")
 
-# What a function must be given: for each word one of these forms (`verify.forms`).
+# Words for what a function must take → the forms (`verify.forms`) of which it needs one.
 _NEEDS = {
     "gamma": ("gamma", "discounts"),
     "ratios": ("log_ratios", "ratios", "log_target"),
@@ -36,7 +36,7 @@ _NEEDS = {
 class Estimator:
     """How to call an estimator: arrays by position, then everything else by keyword.
 
-    The second half is for the contract that `loopless verify` uses.
+    `needs`, `case_options` and `contract` are for the contract that `loopless verify` uses.
     """
 
     name: str
@@ -109,7 +109,7 @@ def _large_tokens(seed: int) -> dict:
 
 
 def _vtrace_settings(taken: Set[str]) -> dict:
-    """Options of V-trace that the function does not take are at their usual value."""
+    """Return the usual value 1 for the options of V-trace that the function does not take."""
     return {name: 1.0 for name in (*CLIPS, "lambda_") if name not in taken}
 
 
@@ -243,7 +243,7 @@ def _without_cancellation(case: Mapping) -> dict:
 
 
 def _fed_wrongly(right: Answer) -> dict[str, tuple[str, Answer]]:
-    """Return GAE's commonest mistakes for any estimator: its twin on a wrongly gated case."""
+    """Return GAE's most common mistakes for any estimator: its twin on wrong inputs."""
     sentences = {m.name: m.sentence for m in MUTANTS if m.estimator == "gae"}
     return {
         name: (sentences[name], lambda case, change=change: right({**case, **change(case)}))
@@ -274,7 +274,7 @@ _WRONG_INPUTS: dict[str, Callable[[Mapping], dict]] = {
 
 
 def _short_filter(case: Mapping) -> dict:
-    """Compute GAE as a filter of as many whole steps as (γλ)^k takes to fall to 1e-7."""
+    """Compute GAE as a filter, cut after the whole number of steps in which (γλ)^k reaches 1e-7."""
     end = case["terminated"] | case["truncated"]
     decay = min(float(case["gamma"] * case["lambda_"]), 1 - 1e-9)
     taps = int(np.log(1e-7) / np.log(max(decay, 1e-300)))

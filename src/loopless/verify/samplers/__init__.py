@@ -1,1 +1,1 @@
-"""Judging samplers by the law of what they draw, because a random draw has no one right answer."""
+"""Judge samplers by the law of their draws, because a random draw has no single right answer."""

@@ -34,7 +34,7 @@ NAMES = {
     "offsets": "episode_starts starts ep_starts",
     "gamma": "discount",
 }
-# The arguments that each kind of sampler may take, and groups of which it must take one each.
+# The arguments that each kind of sampler may take; in NEEDS, groups of which it must take one each.
 SAMPLERS = {
     "uniform_sampler": ("batch_size", "size", "rng"),
     "prioritized_sampler": ("batch_size", "priorities", "alpha", "beta", "rng", "size"),
@@ -96,13 +96,13 @@ def judge(function: Callable, claim: str, options: Options, name: str) -> Report
 
 
 def _most_telling(diagnoses: list[str]) -> list[str]:
-    """Return each once. If pairs cross episode ends, everything else wrong follows from that."""
+    """Return each diagnosis once; but if pairs cross episode ends, only that: the rest follows."""
     crossing = [words for words in diagnoses if "cross episode ends" in words]
     return crossing[-1:] or list(dict.fromkeys(diagnoses))
 
 
 def _mapping(function, claim, options: Options) -> tuple[dict[str, str], list[str]]:
-    """Return what each parameter is, and the parameters that are left at their defaults."""
+    """Return what each parameter means, and the parameters that are left at their defaults."""
     mapping, unknown, left = {}, [], []
     parameters, names = signature_of(function), SAMPLERS[claim]
     for name in options.maps.values():
@@ -180,7 +180,7 @@ class _Sampler:
         return outputs
 
     def draw(self, buffer: Any, draws: int, end: float) -> tuple[list[np.ndarray], str, bool]:
-        """Return all draws together; or what went wrong; and whether all batches were the same."""
+        """Return all draws together, what went wrong if anything, and whether all are the same."""
         batches = []
         for number in range(max(2, draws // BATCH)):
             if number >= 40 and monotonic() > end:
@@ -201,7 +201,7 @@ class _Sampler:
 
 
 def _pairs(claim: str, outputs: list[np.ndarray], buffer: Any) -> list[np.ndarray]:
-    """Return starts and successors, where a function may give starts and gaps, or all three."""
+    """Return starts and successors; the function may have returned gaps in their place."""
     if claim != "geometric_sampler":
         return outputs
     if len(outputs) < 2:
@@ -214,7 +214,7 @@ def _pairs(claim: str, outputs: list[np.ndarray], buffer: Any) -> list[np.ndarra
 
 
 def _find_sampler(function: Callable, mapping, buffer, options: Options) -> _Sampler:
-    """Return the sampler with the library and the kind of randomness that it accepts."""
+    """Return the sampler with a library and a kind of randomness that the function accepts."""
     libraries = (options.library,) if options.library else arrays.library_names(function)
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002  for functions that draw from the global generator
@@ -240,7 +240,7 @@ def _find_sampler(function: Callable, mapping, buffer, options: Options) -> _Sam
 
 
 def _randomness(library: str) -> Iterator[Callable[[int], Any]]:
-    """Yield what makes a generator from a seed, in the ways that code of this library expects."""
+    """Yield functions from a seed to a generator, key or seed that code of this library expects."""
     if library == "jax":
         import jax
 

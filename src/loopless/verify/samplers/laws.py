@@ -4,9 +4,9 @@
 
     P(χ²_k ≥ k + 2√(k t) + 2t) ≤ e^−t          Laurent and Massart 2000, lemma 1
 
-With t = 14 a right sampler fails once in a million checks. `Ring`, `Priorities` and `Stream` are
-buffers to draw from: `arguments` is what a sampler is given, `problems` is what is wrong with its
-draws.
+With t = 14 a right sampler fails at most once in a million checks. `Ring`, `Priorities` and
+`Stream` are buffers to draw from: `arguments` returns what a sampler is given, and `problems` says
+what is wrong with its draws.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def misfit(cells: np.ndarray, probabilities: np.ndarray) -> str:
 
 
 def _groups(expected: np.ndarray) -> np.ndarray:
-    """Return a number for each cell: neighbors share one until enough draws are expected of it."""
+    """Return each cell's group: neighbors share one until enough draws are expected in it."""
     groups, group, so_far = np.zeros(len(expected), np.int64), 0, 0.0
     for cell, number in enumerate(expected.tolist()):
         groups[cell] = group
@@ -60,7 +60,7 @@ def _groups(expected: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Problem:
-    """One property of draws: words are "" if they have it, else what was seen."""
+    """One property of draws; `words` says how the draws lack it, and is "" if they have it."""
 
     name: str
     words: str = ""
@@ -182,7 +182,7 @@ class Priorities:
 
 @dataclass(frozen=True)
 class Stream:
-    """A buffer of episodes one after the other: pairs of a state and a later one of its episode."""
+    """A buffer of consecutive episodes; a draw is a state and a later state of its episode."""
 
     lengths: tuple[int, ...]
     gamma: float
@@ -275,7 +275,7 @@ class Stream:
         return Problem(name, words, "Draws gaps by another law than the truncated geometric one.")
 
     def _misfit(self, horizons: np.ndarray, gaps: np.ndarray, law) -> str:
-        """Compare gaps with a law of them, given how many states follow each start."""
+        """Return how gaps differ from a law, given how many states follow each start; "" if not."""
         longest = int(self.horizons.max())
         expected = np.zeros((longest + 1, longest + 1))
         share = np.bincount(horizons, minlength=longest + 1) / len(horizons)
