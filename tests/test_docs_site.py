@@ -97,7 +97,7 @@ def test_every_command_is_documented(site):
 def test_flags_are_spelled_as_they_are_given():
     words = tables.commands()
     assert "| `--as` | What it should be: gae," in words
-    assert "| `FUNCTION` | Yours, as MODULE:FUNCTION" in words
+    assert "| `FUNCTION` | Your function, as MODULE:FUNCTION" in words
     assert "| `--peers` | Measure other libraries too, those that are installed. | on |" in words
 
 
