@@ -32,10 +32,10 @@ lint: setup ## format, lint, types
 
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-check: lint ## lint, types and the quick tests: under two minutes, for every commit
+check: lint ## lint, types and the quick tests, for every commit
 	@$(PYTEST) -m "not slow"
 
-test: lint ## lint, types and all tests, as CI runs them: under eight minutes
+test: lint ## lint, types and all tests, as CI runs them
 	@$(PYTEST)
 
 docs: export NO_MKDOCS_2_WARNING = 1
