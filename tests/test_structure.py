@@ -182,7 +182,6 @@ NOT_DATA = {
     "batches",
     "field.shape",
     "outer",
-    "problems",
     "names",
     "self._declared",
     "self._added",

@@ -1,9 +1,8 @@
 """Configs: file under flags, every mistake told at once, text that comes back equal."""
 
-import math
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +11,7 @@ import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopless.runs.config import differences, from_toml, resolve, to_toml
+from loopless.runs.config import from_toml, resolve, to_toml
 from loopless.runs.failures import USAGE, BadConfig
 
 
@@ -294,15 +293,6 @@ def test_a_text_is_held_to_the_config_too():
         from_toml(Settings, "seeds = 3\nx = 2", source="runs/a/config.toml")
     with pytest.raises(BadConfig, match=r"learning_rate is 0\.0"):
         from_toml(Settings, "learning_rate = 0")
-
-
-def test_differences_name_old_and_new():
-    new = replace(Settings(), learning_rate=math.inf, replay=Replay(capacity=7))
-    assert differences(Settings(), new) == [
-        "learning_rate: 0.001 → inf",
-        "replay.capacity: 100000 → 7",
-    ]
-    assert differences(new, new) == []
 
 
 # Help

@@ -5,7 +5,6 @@ PyTorch tensors on the CPU outside of traces.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,10 +45,10 @@ class Call:
 
     def __init__(self, function: str, logits: dict[str, Any], mask, targets=None) -> None:
         self.function = function
-        self.problems: list[Exception] = []
         self.name, self.logits = next(iter(logits.items()))
         self.arguments = checks.Arguments(function, self.name, self.logits)
-        self.library = self.arguments.library
+        self.library, self.problems = self.arguments.library, self.arguments.problems
+        self.refuse, self._try = self.arguments.refuse, self.arguments.attempt
         self._logits(self.name, self.logits)
         self.refuse()
         for name, x in logits.items():
@@ -62,14 +61,6 @@ class Call:
         if targets is not None:
             self.targets = self._try(self._tokens, "targets", targets)
         self.refusals = Refusals(function, self.name)
-
-    def refuse(self) -> None:
-        """Raise one error with all problems so far, if there are any."""
-        problems = self.problems
-        if problems:
-            kind = TypeError if all(isinstance(x, TypeError) for x in problems) else ValueError
-            texts = [str(x).removeprefix(f"{self.function}: ") for x in problems]
-            raise kind(f"{self.function}: {'; '.join(texts)}")
 
     def top_k(self, k) -> int:
         k = self._try(checks.integer, self.function, "top_k", k, 1)
@@ -128,12 +119,6 @@ class Call:
             return self._floating(name, x)
 
         return self._try(same)
-
-    def _try(self, check: Callable, *args, **keywords) -> Any:
-        try:
-            return check(*args, **keywords)
-        except (TypeError, ValueError) as problem:
-            self.problems.append(problem)
 
     def _logits(self, name, x) -> None:
         if self._try(self._floating, name, x) is not None and (x.ndim < 2 or x.shape[-1] == 0):

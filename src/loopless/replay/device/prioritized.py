@@ -96,9 +96,10 @@ class PrioritizedBuffer(Ring):
         return {**self.layout.arrays, "priorities": nodes}
 
     def init(self) -> PrioritizedState:
-        """Return an empty state; raise if it does not fit."""
+        """Return an empty state; raise before anything is allocated if it does not fit."""
+        ring = self._empty()  # checks the memory, so it comes before the tree
         tree = jnp.zeros(2 * self.leaves, self.dtype)
-        return PrioritizedState(self._empty(), tree, jnp.ones((), self.dtype))
+        return PrioritizedState(ring, tree, jnp.ones((), self.dtype))
 
     def add(
         self, state: PrioritizedState, transitions: Mapping[str, Any], valid: Any = None

@@ -4,6 +4,6 @@
 and puts both together.
 """
 
-from loopless.runs.config.toml import complete, differences, from_toml, resolve, to_toml
+from loopless.runs.config.toml import complete, from_toml, resolve, to_toml
 
-__all__ = ["complete", "differences", "from_toml", "resolve", "to_toml"]
+__all__ = ["complete", "from_toml", "resolve", "to_toml"]

@@ -68,15 +68,6 @@ def complete(cls: type, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return tomllib.loads(to_toml(schema.build(cls, schema.nested(values))))
 
 
-def differences(old: Any, new: Any) -> list[str]:
-    """Return what differs between two configs of one class: `gamma: 0.99 → 0.9`."""
-    pairs = {
-        name: (schema.value_of(old, name), schema.value_of(new, name))
-        for name in schema.keys_of(type(old))
-    }
-    return [f"{name}: {a!r} → {b!r}" for name, (a, b) in pairs.items() if a != b]
-
-
 def _checked(cls: type[Config], values: Mapping[str, Any], problems: list[str]) -> Config:
     config = schema.build(cls, schema.nested(values))
     problems = [*problems, *getattr(config, "problems", list)()]

@@ -204,7 +204,7 @@ class ALLORun(Run):
         return f"{name}, barrier {self.config.barrier[which]:g}"
 
     def evaluate(self) -> Mapping[str, Any]:
-        raise NotImplementedError("ALLO has no evaluations apart: every row of metrics is one")
+        raise NotImplementedError("ALLO has no separate evaluations: every row of metrics is one")
 
     def arrays(self) -> Mapping[str, Any]:
         """Return all arrays of a checkpoint by name."""
