@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import torch
 from support.backends import BACKENDS, JAX, NUMPY, TORCH
+from support.situations import rollout
 
 import loopless as ll
-from loopless.verify.cases.rollouts import rollout
 
 STEPS, COLUMNS = SHAPE = (4, 3)
 

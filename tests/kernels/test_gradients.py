@@ -10,10 +10,10 @@ import pytest
 import torch
 from support.backends import JAX, TORCH
 from support.compare import assert_close
+from support.situations import padded, rollout
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.rollouts import padded, rollout
 from loopless.verify.contracts import ESTIMATORS
 
 # One entry for each recipe: the others differ in numbers only.

@@ -6,11 +6,12 @@ import pytest
 from support.backends import BACKENDS, JAX, NUMPY, TORCH
 from support.compare import assert_close
 from support.laplacian import step
+from support.situations import features
 
 from loopless.kernels.laplacian.duals import Multipliers, allo_updates, first_multipliers
 from loopless.kernels.laplacian.losses import AlloParts, allo_loss
 from loopless.reference import laplacian as reference
-from loopless.verify.cases.batches import call_allo, features
+from loopless.verify.cases.batches import call_allo
 
 RATES = {"dual_rate": 0.3, "barrier_rate": 0.2}
 OPTIONS = {

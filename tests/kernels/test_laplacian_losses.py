@@ -7,10 +7,11 @@ import torch
 from support.backends import BACKENDS, HALVES, JAX, NUMPY, TORCH
 from support.compare import assert_close
 from support.laplacian import SITUATIONS, assert_alike, step
+from support.situations import call_ggdo, features
 
 from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
 from loopless.reference import laplacian as reference
-from loopless.verify.cases.batches import ALLO, call_allo, call_ggdo, features
+from loopless.verify.cases.batches import ALLO, call_allo
 
 each_situation = pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: s.name)
 every_backend = pytest.mark.parametrize("backend", BACKENDS, ids=str)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from support.situations import call_ggdo, features
 
 from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
-from loopless.verify.cases.batches import call_allo, call_ggdo, features
+from loopless.verify.cases.batches import call_allo
 
 PLAIN = features((5, 3), 0)
 

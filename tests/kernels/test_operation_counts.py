@@ -3,10 +3,10 @@
 import pytest
 import torch
 from support.backends import TORCH
+from support.situations import rollout
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loopless.arrays.scan import torch as torch_scan
-from loopless.verify.cases.rollouts import rollout
 from loopless.verify.contracts import ESTIMATORS
 
 

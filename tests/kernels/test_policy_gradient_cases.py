@@ -6,9 +6,10 @@ import torch
 from support.backends import BACKENDS, HALVES, NUMPY, TORCH
 from support.compare import assert_close
 from support.policy_gradient import CALLS, KERNELS_OF, ROADS, TWINS_OF, scalars
+from support.situations import padded_rows, policy_rows
 
 import loopless as ll
-from loopless.verify.cases.batches import ROWS, call_ppo, padded_rows, policy_rows
+from loopless.verify.cases.batches import ROWS, call_ppo
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 every_loss = pytest.mark.parametrize("name", CALLS)

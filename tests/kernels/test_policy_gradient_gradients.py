@@ -15,18 +15,12 @@ from support.backends import JAX, TORCH
 from support.compare import assert_close
 from support.policy_gradient import CALLS, KERNELS_OF, SITUATIONS, gradients_of
 from support.q_learning import Elsewhere
+from support.situations import padded_rows, policy_rows
 from torch.autograd import forward_ad
 
 import loopless as ll
 from loopless.kernels import policy_gradient as kernels
-from loopless.verify.cases.batches import (
-    INPUTS,
-    ROWS,
-    call_policy_gradient,
-    call_ppo,
-    padded_rows,
-    policy_rows,
-)
+from loopless.verify.cases.batches import INPUTS, ROWS, call_policy_gradient, call_ppo
 
 every_loss = pytest.mark.parametrize("name", CALLS)
 every_situation = pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: s.name)

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from support.backends import DTYPES
 from support.compare import assert_close
 from support.policy_gradient import CALLS, KERNELS_OF, ROADS, SITUATIONS, TWINS_OF, scalars
+from support.situations import padded_rows, policy_rows
 
-from loopless.verify.cases.batches import ROWS, padded_rows, policy_rows
+from loopless.verify.cases.batches import ROWS
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 every_loss = pytest.mark.parametrize("name", CALLS)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from support.backends import BACKENDS, JAX, NUMPY, TORCH
 from support.policy_gradient import CALLS, KERNELS_OF
+from support.situations import policy_rows
 
 import loopless as ll
-from loopless.verify.cases.batches import POLICY_GRADIENT, PPO, ROWS, call_ppo, policy_rows
+from loopless.verify.cases.batches import POLICY_GRADIENT, PPO, ROWS, call_ppo
 
 ARRAYS = {"ppo_loss": (*ROWS, "valid"), "policy_gradient_loss": (*POLICY_GRADIENT, "valid")}
 COEFFICIENTS = ("value_coefficient", "entropy_coefficient")

@@ -12,13 +12,14 @@ from support.backends import JAX, TORCH
 from support.compare import assert_close
 from support.policy_gradient import CALLS, KERNELS_OF, TWINS_OF, gradients_of, scalars
 from support.q_learning import Elsewhere
+from support.situations import padded_rows, policy_rows
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import loopless as ll
 from loopless.arrays.library import jax_program
 from loopless.kernels import policy_gradient
-from loopless.verify.cases.batches import INPUTS, ROWS, call_ppo, padded_rows, policy_rows
+from loopless.verify.cases.batches import INPUTS, ROWS, call_ppo
 
 every_loss = pytest.mark.parametrize("name", CALLS)
 with_options = pytest.mark.parametrize("optional", [False, True], ids=["plain", "clipped, masked"])

@@ -8,10 +8,11 @@ import torch
 from support.backends import BACKENDS, HALVES, JAX, NUMPY, TORCH
 from support.compare import assert_close
 from support.q_learning import ROADS, assert_alike
+from support.situations import FIXTURE, call_loss, transitions
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.batches import FIXTURE, MEMBERS, call_loss, call_targets, transitions
+from loopless.verify.cases.batches import MEMBERS, call_targets
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 every_member = pytest.mark.parametrize("member", MEMBERS)

@@ -9,11 +9,12 @@ import torch
 from support.backends import JAX, TORCH
 from support.compare import assert_close
 from support.q_learning import LOSSES, SITUATIONS, Elsewhere
+from support.situations import call_loss, transitions
 from torch.autograd import forward_ad
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.batches import MEMBERS, call_loss, call_targets, transitions
+from loopless.verify.cases.batches import MEMBERS, call_targets
 
 # The floating arguments of each kernel, the first of `q_loss` being the only one with a gradient.
 INTO_TARGETS = ("rewards", "next_q", "next_q_online", "gamma")

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.backends import DTYPES
 from support.q_learning import LOSSES, ROADS, assert_alike
+from support.situations import call_loss, transitions
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.batches import MEMBERS, call_loss, call_targets, transitions
+from loopless.verify.cases.batches import MEMBERS, call_targets
 
 every_road = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)

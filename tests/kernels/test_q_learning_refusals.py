@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 from support.backends import BACKENDS, JAX, NUMPY, TORCH
+from support.situations import transitions
 
 import loopless as ll
-from loopless.verify.cases.batches import MEMBERS, transitions
+from loopless.verify.cases.batches import MEMBERS
 
 KERNELS = {
     "q_targets": ("rewards", "terminated", "next_q"),

@@ -12,6 +12,7 @@ import torch
 from support.backends import JAX, TORCH
 from support.compare import assert_close
 from support.q_learning import Elsewhere
+from support.situations import call_loss, transitions
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -19,7 +20,7 @@ import loopless as ll
 from loopless import reference
 from loopless.arrays.library import jax_program
 from loopless.kernels import q_learning
-from loopless.verify.cases.batches import MEMBERS, call_loss, call_targets, transitions
+from loopless.verify.cases.batches import MEMBERS, call_targets
 
 every_member = pytest.mark.parametrize("member", MEMBERS)
 ARRAYS = ("q", "actions", "rewards", "terminated", "next_q", "next_q_online", "next_actions")

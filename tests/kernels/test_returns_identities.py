@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from support.backends import BACKENDS, NUMPY
 from support.compare import assert_all_close, assert_close
+from support.situations import rollout
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.rollouts import rollout
 
 every_backend = pytest.mark.parametrize("backend", BACKENDS, ids=str)
 SIZES = [(30, 5), (1, 2), (64,)]

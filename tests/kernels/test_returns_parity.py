@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from support.backends import BACKENDS, DTYPES, HALVES, JAX, NUMPY, TORCH
 from support.compare import assert_all_close, assert_close
+from support.situations import padded, rollout, situations
 from support.strategies import rollouts
 
 import loopless as ll
-from loopless.verify.cases.rollouts import padded, rollout, situations
 from loopless.verify.contracts import ESTIMATORS
 
 SITUATIONS = situations()

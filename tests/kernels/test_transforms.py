@@ -10,12 +10,12 @@ import torch
 from jax.sharding import PartitionSpec
 from support.backends import JAX, TORCH
 from support.compare import assert_close
+from support.situations import rollout
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.rollouts import rollout
 from loopless.verify.contracts import ESTIMATORS
 
 LABELS = ["gae", "lambda_returns", "discounted_returns", "n_step_returns", "vtrace", "upgo"]

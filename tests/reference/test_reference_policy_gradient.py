@@ -4,15 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from support.situations import padded_rows, policy_rows
 
 from loopless import reference
-from loopless.verify.cases.batches import (
-    INPUTS,
-    call_policy_gradient,
-    call_ppo,
-    padded_rows,
-    policy_rows,
-)
+from loopless.verify.cases.batches import INPUTS, call_policy_gradient, call_ppo
 
 LOSSES = {
     "ppo_loss": (call_ppo, reference.ppo_loss, reference.ppo_loss_gradients),

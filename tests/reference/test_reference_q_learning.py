@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from support.situations import call_loss, transitions
 
 from loopless import reference
-from loopless.verify.cases.batches import call_loss, transitions
 
 OPTIONS = ({"loss": "mse"}, {"loss": "huber"}, {"loss": "huber", "delta": 0.3})
 NAN = np.nan

@@ -8,10 +8,11 @@ from loopless.envs.grids import laplacian as grid_laplacian
 from loopless.kernels.laplacian import duals as laplacian_duals
 from loopless.kernels.laplacian.losses import allo_loss
 from loopless.reference import laplacian as reference
-from loopless.verify.cases.batches import ALLO, call_allo, feature_situations
+from loopless.verify.cases.batches import ALLO, call_allo
 from loopless.verify.mutants import laplacian as mutants
 from support.backends import JAX, TORCH
 from support.compare import assert_close
+from support.situations import feature_situations
 
 SITUATIONS = feature_situations()
 WITH_GRADIENTS = (*ALLO, "constraint_features")

@@ -7,17 +7,12 @@ import torch
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.batches import (
-    INPUTS,
-    ROWS,
-    call_policy_gradient,
-    call_ppo,
-    policy_situations,
-)
+from loopless.verify.cases.batches import INPUTS, ROWS, call_policy_gradient, call_ppo
 from loopless.verify.mutants import policy_gradient as mutants
 from support.backends import JAX, NUMPY, TORCH, Backend
 from support.compare import assert_close
 from support.q_learning import Elsewhere, Watched
+from support.situations import policy_situations
 
 SITUATIONS = policy_situations()
 CALLS = {"ppo_loss": call_ppo, "policy_gradient_loss": call_policy_gradient}

@@ -8,10 +8,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.batches import MEMBERS, call_loss, call_targets, transition_situations
+from loopless.verify.cases.batches import MEMBERS, call_targets
 from loopless.verify.mutants import q_learning as mutants
 from support.backends import JAX, NUMPY, TORCH, Backend
 from support.compare import assert_close
+from support.situations import call_loss, transition_situations
 
 SITUATIONS = transition_situations()
 LOSSES = ({"loss": "mse"}, {"loss": "huber"}, {"loss": "huber", "delta": 0.3})

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from loopless.verify.cases.rollouts import padded, rollout
+from support.situations import padded, rollout
 
 # JAX compiles every operation again for each shape, so shapes come from a short list.
 SHAPES = ((1,), (7,), (1, 3), (2, 1), (5, 4), (6, 2, 3), (4, 0), (9, 11))

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from support import avatarl, laplacian, policy_gradient, q_learning
 from support.compare import assert_all_close, assert_close
+from support.situations import situations
 
 import loopless as ll
 from loopless import reference
-from loopless.verify.cases.rollouts import situations
 from loopless.verify.contracts import ESTIMATORS
 from loopless.verify.mutants import MUTANTS
 

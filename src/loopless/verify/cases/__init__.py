@@ -1,11 +1,1 @@
-"""Test cases: named ones for the tests of the kernels, and kinds of random ones for `verify`."""
-
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Situation:
-    """A named case that some known mistake fails on."""
-
-    name: str
-    data: dict
+"""The cases that a function is tried on: properties, and where their numbers come from."""

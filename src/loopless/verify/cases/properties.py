@@ -218,7 +218,7 @@ NORMALIZE = (
 # --- transitions
 
 
-def _transitions(
+def transitions(
     source: Source,
     *,
     terminated: bool = False,
@@ -226,6 +226,7 @@ def _transitions(
     ties: bool = False,
     weights: bool = True,
 ) -> dict:
+    """Return arguments of `q_targets` and `q_loss`; targets do not follow from the rest."""
     batch, actions = source.shape()
     values = {name: source.numbers((batch, actions)) for name in ("q", "next_q", "next_q_online")}
     if ties:
@@ -245,34 +246,34 @@ def _transitions(
 
 
 def _time_limits(source: Source) -> dict:
-    case = _transitions(source, truncated=True)
+    case = transitions(source, truncated=True)
     return case | {"terminated": np.zeros_like(case["truncated"])}
 
 
 def _nan_next_q(source: Source) -> dict:
-    case = _transitions(source, terminated=True)
+    case = transitions(source, terminated=True)
     end = case["terminated"][:, None]
     return case | {name: np.where(end, np.nan, case[name]) for name in ("next_q", "next_q_online")}
 
 
 def _one_transition(source: Source) -> dict:
-    case = _transitions(source, terminated=True)
+    case = transitions(source, terminated=True)
     return {name: x[:1] if isinstance(x, np.ndarray) else x for name, x in case.items()}
 
 
 Q_TARGETS = (
-    _property("steps that go on", _transitions),
-    _property("terminations", partial(_transitions, terminated=True)),
+    _property("steps that go on", transitions),
+    _property("terminations", partial(transitions, terminated=True)),
     _property("truncations", _time_limits, truncates=True),
-    _property("equal values", partial(_transitions, ties=True)),
+    _property("equal values", partial(transitions, ties=True)),
     _property("a batch of one", _one_transition, share=0.3),
     _property("NaN after a terminal state", _nan_next_q, strict=False, share=0.5),
 )
 
 Q_LOSS = (
-    _property("samples of one weight", partial(_transitions, weights=False)),
-    _property("importance weights", _transitions, "weights"),
-    _property("terminations", partial(_transitions, terminated=True), "rewards"),
+    _property("samples of one weight", partial(transitions, weights=False)),
+    _property("importance weights", transitions, "weights"),
+    _property("terminations", partial(transitions, terminated=True), "rewards"),
     _property("truncations", _time_limits, "rewards", truncates=True),
     _property("a batch of one", _one_transition, share=0.3),
 )
@@ -281,7 +282,8 @@ Q_LOSS = (
 # --- steps of a policy
 
 
-def _policy_rows(source: Source, moved: float = 0.3, holes: bool = False) -> dict:
+def policy_rows(source: Source, moved: float = 0.3, holes: bool = False) -> dict:
+    """Return arguments of `ppo_loss`, with log-ratios of about `moved`."""
     shape = (source.shape()[0],)
     log_probs, values = -np.abs(source.numbers(shape)) - 0.1, source.numbers(shape)
     case = {
@@ -299,17 +301,18 @@ def _policy_rows(source: Source, moved: float = 0.3, holes: bool = False) -> dic
 
 
 PPO = (
-    _property("ratios of 1", partial(_policy_rows, moved=0.0)),
-    _property("ratios near 1", _policy_rows),
-    _property("ratios far from 1", partial(_policy_rows, moved=2.0)),
-    _property("masked rows", partial(_policy_rows, holes=True), "valid"),
+    _property("ratios of 1", partial(policy_rows, moved=0.0)),
+    _property("ratios near 1", policy_rows),
+    _property("ratios far from 1", partial(policy_rows, moved=2.0)),
+    _property("masked rows", partial(policy_rows, holes=True), "valid"),
 )
 
 
 # --- positions of a language model
 
 
-def _positions(source: Source, vocabulary: int = 10, **more: Any) -> dict:
+def positions(source: Source, vocabulary: int = 10, **more: Any) -> dict:
+    """Return arguments of `avatarl_loss`."""
     count = source.shape()[0]
     # Keep logits apart: which of two equal logits comes first is a convention.
     apart = 1e-3 * np.arange(vocabulary)
@@ -323,7 +326,7 @@ def _positions(source: Source, vocabulary: int = 10, **more: Any) -> dict:
 
 def _agreeing(source: Source) -> dict:
     """Return positions where student and critic propose the same tokens, so that sets are small."""
-    case = _positions(source)
+    case = positions(source)
     return case | {"critic_logits": 2.0 * case["student_logits"]}
 
 
@@ -337,7 +340,7 @@ def _many_actions(source: Source) -> dict:
 
 
 def _forbidden_token(source: Source) -> dict:
-    case = _positions(source)
+    case = positions(source)
     case["targets"] = 1 + case["targets"] % 9
     case["student_logits"][:, 0] = -np.inf
     case["critic_logits"][:, 0] = -9.0
@@ -346,14 +349,14 @@ def _forbidden_token(source: Source) -> dict:
 
 _SOFT = {"reality_weight": 0.2, "critic_weight": 0.8, "label_smoothing": 0.6}
 AVATARL = (
-    _property("positions", _positions),
+    _property("positions", positions),
     _property("student and critic agree", _agreeing),
     _property(
-        "an entropy bonus", partial(_positions, entropy_coefficient=0.3), "entropy_coefficient"
+        "an entropy bonus", partial(positions, entropy_coefficient=0.3), "entropy_coefficient"
     ),
     _property(
         "weights that keep several actions",
-        partial(_positions, **_SOFT),
+        partial(positions, **_SOFT),
         "reality_weight critic_weight label_smoothing",
     ),
     _property("sets of 41 actions", _many_actions, "top_k", share=0.02, shrinks=False),
@@ -364,7 +367,8 @@ AVATARL = (
 # --- features of states
 
 
-def _features(source: Source) -> dict:
+def features(source: Source) -> dict:
+    """Return arguments of `allo_loss`."""
     n, d = source.shape()
     return {
         "features": source.numbers((n, d)),
@@ -375,4 +379,4 @@ def _features(source: Source) -> dict:
     }
 
 
-ALLO = (_property("batches", _features),)
+ALLO = (_property("batches", features),)

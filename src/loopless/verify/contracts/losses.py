@@ -7,15 +7,15 @@ a case (a dictionary of arrays) into a call.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-
-import numpy as np
+from typing import Any
 
 from loopless import reference
 from loopless.kernels import policy_gradient, q_learning
-from loopless.kernels.avatarl import loss as avatarl
-from loopless.kernels.laplacian import losses as laplacian
+from loopless.kernels.avatarl.loss import avatarl_loss
+from loopless.kernels.laplacian.losses import allo_loss
 from loopless.verify import forms
 from loopless.verify.cases import batches, properties
+from loopless.verify.cases.sources import Seeded
 from loopless.verify.contracts.contract import Answer, Contract, mistakes
 from loopless.verify.mutants.laplacian import right_step
 
@@ -59,19 +59,16 @@ def _q_slopes(case: Mapping) -> dict:
     return {"by_q": reference.q_loss_gradients(*arrays, **_q_loss_options(case))}
 
 
-def _whole_updates() -> dict:
-    """Return the known mistakes of functions that compute their own targets from a whole batch."""
+def _q_update(mutant: Callable) -> Answer:
+    """Return the answer of a function that computes its own targets from a whole batch."""
 
-    def call(mutant: Callable) -> Answer:
-        def answer(case: Mapping) -> dict:
-            if not case.get("whole"):
-                return {}
-            _, losses, errors, by_q, by_next_q = mutant(dict(case))
-            return {"loss": losses, "td_errors": errors, "by_q": by_q, "by_next_q": by_next_q}
+    def answer(case: Mapping) -> dict:
+        if not case.get("whole"):
+            return {}
+        _, losses, errors, by_q, by_next_q = mutant(dict(case))
+        return {"loss": losses, "td_errors": errors, "by_q": by_q, "by_next_q": by_next_q}
 
-        return answer
-
-    return mistakes("q_update", call)
+    return answer
 
 
 def _q_member(taken: Set[str]) -> dict:
@@ -89,30 +86,15 @@ def _q_loss_settings(taken: Set[str]) -> dict:
     }
 
 
-def _large_transitions(seed: int) -> dict:
-    rng = np.random.default_rng(seed)
-    case = {name: rng.standard_normal((256, 6)) for name in ("q", "next_q", "next_q_online")}
-    case |= {name: rng.standard_normal(256) for name in ("rewards", "targets")}
-    case |= {name: rng.integers(0, 6, 256) for name in ("actions", "next_actions")}
-    case |= {name: rng.random(256) < 0.1 for name in ("terminated", "truncated")}
-    return case | {"weights": rng.uniform(0.1, 1, 256), "gamma": 0.99, "delta": 1.0}
-
-
 # --- PPO
 
 
 def _ppo(function: Callable) -> Answer:
-    numbers = ("clip", "value_coefficient", "entropy_coefficient", "valid")
-
-    def call(case: Mapping) -> dict:
-        options = {name: case[name] for name in numbers if name in case}
-        return {"loss": function(*(case[name] for name in batches.PPO), **options)[0]}
-
-    return call
+    return lambda case: {"loss": batches.call_ppo(function, case)[0]}
 
 
 def _ppo_slopes(case: Mapping) -> dict:
-    gradients = batches.call_ppo(reference.ppo_loss_gradients, dict(case))
+    gradients = batches.call_ppo(reference.ppo_loss_gradients, case)
     return {f"by_{name}": x for name, x in zip(batches.INPUTS, gradients, strict=True)}
 
 
@@ -160,17 +142,11 @@ def _avatarl_settings(taken: Set[str]) -> dict:
     return {name: x for name, x in _PUBLISHED.items() if name not in taken}
 
 
-def _large_positions(seed: int) -> dict:
-    rng = np.random.default_rng(seed)
-    logits = {name: rng.standard_normal((64, 2000)) for name in _LOGITS[:2]}
-    return logits | {"targets": rng.integers(0, 2000, 64), "top_k": 4}
-
-
 # --- ALLO
 
 
 def _allo(function: Callable) -> Answer:
-    return lambda case: {"loss": batches.call_allo(function, dict(case))[0]}
+    return lambda case: {"loss": batches.call_allo(function, case)[0]}
 
 
 def _allo_mistake(mutant: Callable) -> Answer:
@@ -185,88 +161,109 @@ def _slopes_of(step: Mapping) -> dict:
     return {name: x for name, x in step.items() if name.startswith("by_")}
 
 
-def _large_features(seed: int) -> dict:
-    case = batches.features((1024, 11), seed)
-    return case | {"barrier": float(case["barrier"])}
+# --- the table
+
+
+def _entry(
+    kernel: Callable,
+    twins: Any,
+    answer: Callable[[Callable], Answer],
+    names: tuple[forms.Form, ...],
+    kinds: tuple[properties.Property, ...],
+    needs: str,
+    **more: Any,
+) -> Contract:
+    """Return the contract of a kernel whose twin, of the same name, is in the module `twins`.
+
+    `answer` turns a function like the kernel into an answer. `needs` are groups "a|b", of each of
+    which a user's function must take one.
+    """
+    name = kernel.__name__
+    usual = {"outputs": {"loss": "scalar"}, "mistakes": mistakes(name, answer)}
+    return Contract(
+        name=name,
+        forms=names,
+        answer=answer(getattr(twins, name)),
+        ours=answer(kernel),
+        properties=kinds,
+        needs=tuple(tuple(group.split("|")) for group in needs.split()),
+        rows=True,
+        **usual | more,
+    )
+
+
+def _large(make: Callable, shape: tuple[int, int], **options: Any) -> Callable[[int], dict]:
+    """Return a function from a seed to a case of this shape, to time."""
+    return lambda seed: make(Seeded(seed, (shape,)), **options)
 
 
 LOSS_CONTRACTS = (
-    Contract(
-        name="q_targets",
-        forms=forms.Q,
-        answer=_q_targets(reference.q_targets),
-        ours=_q_targets(q_learning.q_targets),
+    _entry(
+        q_learning.q_targets,
+        reference,
+        _q_targets,
+        forms.Q,
+        properties.Q_TARGETS,
+        "rewards next_q gamma",
         outputs={"targets": "vector"},
-        properties=properties.Q_TARGETS,
-        mistakes=mistakes("q_targets", _q_targets),
-        needs=(("rewards",), ("next_q",), ("gamma",)),
         settings=_q_member,
-        rows=True,
-        speed=_large_transitions,
+        speed=_large(properties.transitions, (256, 6), terminated=True),
     ),
-    Contract(
-        name="q_loss",
-        forms=forms.Q_LOSS,
-        answer=_q_loss(reference.q_loss),
-        ours=_q_loss(q_learning.q_loss),
+    _entry(
+        q_learning.q_loss,
+        reference,
+        _q_loss,
+        forms.Q_LOSS,
+        properties.Q_LOSS,
+        "q actions targets|next_q",
         outputs={"loss": "scalar", "td_errors": "vector"},
-        properties=properties.Q_LOSS,
-        mistakes=mistakes("q_loss", _q_loss) | _whole_updates(),
-        needs=(("q",), ("actions",), ("targets", "next_q")),
+        mistakes=mistakes("q_loss", _q_loss) | mistakes("q_update", _q_update),
         settings=_q_loss_settings,
         variants=({}, {"loss": "huber"}),
-        rows=True,
         by=("q",),
         constants=dict.fromkeys(("next_q", "next_q_online"), "differentiates_the_target"),
         slopes=_q_slopes,
-        speed=_large_transitions,
+        speed=_large(properties.transitions, (256, 6), terminated=True),
     ),
-    Contract(
-        name="ppo_loss",
-        forms=forms.PPO,
-        answer=_ppo(reference.ppo_loss),
-        ours=_ppo(policy_gradient.ppo_loss),
-        outputs={"loss": "scalar"},
-        properties=properties.PPO,
-        mistakes=mistakes("ppo_loss", _ppo),
-        needs=(("log_probs",), ("old_log_probs",), ("advantages",)),
+    _entry(
+        policy_gradient.ppo_loss,
+        reference,
+        _ppo,
+        forms.PPO,
+        properties.PPO,
+        "log_probs old_log_probs advantages",
         settings=_ppo_settings,
-        rows=True,
         by=batches.INPUTS,
         slopes=_ppo_slopes,
-        speed=lambda seed: batches.policy_rows((4096,), seed),
+        speed=_large(properties.policy_rows, (4096, 1)),
     ),
-    Contract(
-        name="avatarl_loss",
-        forms=forms.AVATARL,
-        answer=_avatarl(reference.avatarl.avatarl_loss),
-        ours=_avatarl(avatarl.avatarl_loss),
-        outputs={"loss": "scalar"},
-        properties=properties.AVATARL,
+    _entry(
+        avatarl_loss,
+        reference.avatarl,
+        _avatarl,
+        forms.AVATARL,
+        properties.AVATARL,
+        "student_logits critic_logits targets",
         mistakes=mistakes("avatarl_update", _avatarl_mistake),
         settings=_avatarl_settings,
-        needs=tuple((name,) for name in _LOGITS),
         variants=tuple({"variant": name} for name in ("fixed", "full", "original", "subset")),
-        rows=True,
         by=("student_logits",),
         constants={"critic_logits": "differentiates_the_rewards"},
         slopes=_avatarl_slopes,
-        speed=_large_positions,
+        speed=_large(properties.positions, (64, 1), vocabulary=2000, top_k=4),
     ),
-    Contract(
-        name="allo_loss",
-        forms=forms.ALLO,
-        answer=_allo(reference.laplacian.allo_loss),
-        ours=_allo(laplacian.allo_loss),
-        outputs={"loss": "scalar"},
-        properties=properties.ALLO,
+    _entry(
+        allo_loss,
+        reference.laplacian,
+        _allo,
+        forms.ALLO,
+        properties.ALLO,
+        " ".join(form.name for form in forms.ALLO),
         mistakes=mistakes("allo_step", _allo_mistake),
-        needs=tuple((form.name,) for form in forms.ALLO),
         variants=({}, {"scale": "full"}),
-        rows=True,
         by=("features", "next_features"),
         constants={"other_features": "trains_on_the_second_batch"},
         slopes=lambda case: _slopes_of(right_step(dict(case))),
-        speed=_large_features,
+        speed=_large(properties.features, (1024, 11)),
     ),
 )
