@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from loopless.envs import HostedEnvs, autoreset, compiled_ids, make_compiled
-from loopless.envs.compiled.acrobot import Acrobot
+from loopless.envs.compiled.classic import Acrobot
 from loopless.envs.spaces import Discrete
 
 COMPILED = {env_id: make_compiled(env_id) for env_id in compiled_ids()} | {"Acrobot-v1": Acrobot()}

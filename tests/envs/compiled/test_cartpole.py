@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from beside_gymnasium import KEY, begins, compiled_run, gymnasium_run
 
-from loopless.envs.compiled.cartpole import CartPole
+from loopless.envs.compiled.classic import CartPole
 
 ACTIONS = np.random.default_rng(0).integers(0, 2, 10_000).tolist()
 

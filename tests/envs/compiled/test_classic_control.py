@@ -6,9 +6,7 @@ import pytest
 from beside_gymnasium import KEY, begins, compiled_run, gymnasium_run
 
 from loopless.envs import EnvError, make_compiled
-from loopless.envs.compiled.acrobot import Acrobot
-from loopless.envs.compiled.mountain_car import MountainCarContinuous
-from loopless.envs.compiled.pendulum import Pendulum
+from loopless.envs.compiled.classic import Acrobot, MountainCarContinuous, Pendulum
 
 STEPS = 10_000
 EVERY = np.ones(STEPS, bool)

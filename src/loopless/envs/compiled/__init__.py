@@ -12,10 +12,10 @@ from loopless.envs.grids import ENV_FIELDS
 from loopless.refusals import did_you_mean
 
 _HOMES = {  # module, class, and the fields that differ from its defaults
-    "Acrobot-v1": ("acrobot", "Acrobot", {}),
-    "CartPole-v1": ("cartpole", "CartPole", {}),
-    "MountainCarContinuous-v0": ("mountain_car", "MountainCarContinuous", {}),
-    "Pendulum-v1": ("pendulum", "Pendulum", {}),
+    "Acrobot-v1": ("classic", "Acrobot", {}),
+    "CartPole-v1": ("classic", "CartPole", {}),
+    "MountainCarContinuous-v0": ("classic", "MountainCarContinuous", {}),
+    "Pendulum-v1": ("classic", "Pendulum", {}),
     "loopless/Chain-v0": ("tables", "Chain", {}),
     "loopless/ChainForever-v0": ("tables", "Chain", {"forever": True}),
     "loopless/Masked-v0": ("tables", "Masked", {}),
