@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopless.text import bpe, tokenizer
-from loopless.text.bpe import BPETokenizer
+from loopless.text import tokenizer
+from loopless.text.tokenizer import BPETokenizer
 
 TEXT = "def add(one, other):\n    return one + other\n\n\nclass Adder:\n    pass\n" * 20
 MADE = BPETokenizer.train([TEXT], 300)
@@ -42,12 +42,12 @@ def test_a_saved_tokenizer_is_the_same(tmp_path):
 
 
 def test_long_texts_go_in_pieces_that_end_with_a_line(monkeypatch):
-    monkeypatch.setattr(bpe, "_LONGEST_PART", 50)
-    pieces = list(bpe._cut_into_parts([TEXT]))
+    monkeypatch.setattr(tokenizer, "_LONGEST_PART", 50)
+    pieces = list(tokenizer._cut_into_parts([TEXT]))
     assert "".join(pieces) == TEXT
     assert all(piece.endswith("\n") for piece in pieces)
     assert max(map(len, pieces)) <= 50 + 30
-    assert "".join(bpe._cut_into_parts(["x" * 120, ""])) == "x" * 120
+    assert "".join(tokenizer._cut_into_parts(["x" * 120, ""])) == "x" * 120
     assert MADE.decode(MADE.encode(TEXT)) == TEXT
 
 
