@@ -7,8 +7,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from support.scripted_envs import legal
 
 from loopless.envs import EnvError, HostedEnvs
-from loopless.envs.masks import takes_mask, width
-from loopless.envs.spaces import Box, Discrete, MultiDiscrete
+from loopless.envs.spaces import Box, Discrete, MultiDiscrete, mask_width, takes_mask
 
 
 def acting(obs, mask):
@@ -112,7 +111,7 @@ def test_the_masks_of_several_choices_are_flat():
     ids=["Discrete", "MultiDiscrete", "Box"],
 )
 def test_a_mask_has_a_boolean_for_each_choice(space, n):
-    assert width(space) == n
+    assert mask_width(space) == n
 
 
 def test_without_masks_there_are_none():

@@ -45,7 +45,7 @@ class VectorStep(NamedTuple):
     reward, terminated, truncated: of this step. Both ends may be set at once.
     valid: false where nothing happened (the reset step of a NEXT_STEP environment).
     obs: what to act on next; after an end, the first observation of the new episode.
-    mask: which actions are legal on `obs`, [envs, n] booleans (`envs/masks.py`); None if the
+    mask: which actions are legal on `obs`, [envs, n] booleans (`envs/spaces.py`); None if the
         environments have no masks.
     episode_return, episode_length: of the running episode, this step included; they are final
         where `ended`, and start again after it.

@@ -3,8 +3,14 @@
 import pytest
 
 from loopless.envs import EnvError
-from loopless.envs.grids.layouts import Door, Layout, Portal, is_strongly_connected
-from loopless.envs.grids.parser import parse_layout, read_layout
+from loopless.envs.grids.layouts import (
+    Door,
+    Layout,
+    Portal,
+    is_strongly_connected,
+    parse_layout,
+    read_layout,
+)
 from loopless.envs.grids.world import make_grid
 
 UP, RIGHT, DOWN, LEFT = range(4)

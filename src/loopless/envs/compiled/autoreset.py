@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from loopless.envs import VectorStep, masks, refuse
-from loopless.envs.spaces import Box, Discrete, Space
+from loopless.envs import VectorStep, refuse
+from loopless.envs.spaces import Box, Discrete, Space, mask_width
 from loopless.refusals import check_count
 
 
@@ -172,9 +172,9 @@ def _mismatches(world: Autoreset) -> list[str]:
         )
     if world.has_masks:
         mask = jax.eval_shape(env.action_mask, first)
-        if _kind(mask) != ((masks.width(space),), jnp.dtype(bool)):
+        if _kind(mask) != ((mask_width(space),), jnp.dtype(bool)):
             problems.append(
-                f"action_mask is {_kind(mask)}, and {space} needs {masks.width(space)} booleans"
+                f"action_mask is {_kind(mask)}, and {space} needs {mask_width(space)} booleans"
             )
     return problems
 

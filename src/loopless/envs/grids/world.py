@@ -14,8 +14,7 @@ import numpy as np
 
 from loopless.envs import EnvError, refuse
 from loopless.envs.grids.generators import generate, with_random_doors
-from loopless.envs.grids.layouts import Cell, Layout, unreachable
-from loopless.envs.grids.parser import parse_layout, read_layout
+from loopless.envs.grids.layouts import Cell, Layout, parse_layout, read_layout, unreachable
 from loopless.refusals import check_choice, check_count
 
 ACTIONS = ("up", "right", "down", "left")

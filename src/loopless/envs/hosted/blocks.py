@@ -53,7 +53,7 @@ class Block:
         successors: at an end the final observation.
     valid: false where a step is not experience.
     all_obs: [steps + 1, envs, ...]: `obs`, followed by `last_obs`, to act on next.
-    all_masks: [steps + 1, envs, n]: which actions were legal on `all_obs` (`envs/masks.py`); None
+    all_masks: [steps + 1, envs, n]: which actions were legal on `all_obs` (`envs/spaces.py`); None
         if the environments have no masks.
     episodes: those that ended here.
     """

@@ -2,7 +2,7 @@
 
 Every step is experience with its true successor, or is marked as not valid; terminations and
 truncations are kept apart; returns and lengths of episodes are counted here. JAX is never imported.
-What steps the environments is `loops.EnvLoop`, `workers.Workers` or `vector.VectorLoop`.
+What steps the environments is `loops.EnvLoop`, `loops.VectorLoop` or `workers.Workers`.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,10 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loopless.envs import EnvError, NonFiniteError, VectorStep, masks, refuse
-from loopless.envs.hosted import ids, vector
+from loopless.envs import EnvError, NonFiniteError, VectorStep, refuse, spaces
+from loopless.envs.hosted import ids, loops
 from loopless.envs.hosted.blocks import Block, Tally
-from loopless.envs.hosted.loops import EnvLoop
 from loopless.envs.hosted.workers import Workers
 from loopless.envs.spaces import Box, Space, choices
 from loopless.refusals import check_choice, check_count
@@ -52,7 +51,7 @@ class HostedEnvs:
         with HostedEnvs("CartPole-v1", envs=8, seed=0) as world:
             block = world.collect(policy, steps=100)     # policy: obs [8, 4] → actions [8]
 
-    If the environments say which actions are legal (`masks.py`), `mask` [envs, n] belongs to
+    If the environments say which actions are legal (`spaces.py`), `mask` [envs, n] belongs to
     `obs`, blocks have `all_masks`, and a policy that takes two arguments gets (obs, mask).
     An environment's state cannot be saved: after a resume, `restart` it with a new seed.
     `env_seconds` and `act_seconds` sum up the time spent in environments and in the policy.
@@ -79,15 +78,15 @@ class HostedEnvs:
         )
         self.vectorization = "sync" if vectorization == "auto" else vectorization
         if vectorization == "envpool":
-            loop: Loop = vector.envpool(env_id, envs, dict(env_kwargs or {}))
+            loop: Loop = loops.envpool(env_id, envs, dict(env_kwargs or {}))
         else:
             recipe = ids.recipe(env_id, env_kwargs, preprocess)
             if vectorization == "native":
-                loop = vector.native(recipe, envs)
+                loop = loops.native(recipe, envs)
             elif vectorization == "async":
                 loop = Workers(recipe, envs, workers)
             else:
-                loop = EnvLoop(recipe, envs)
+                loop = loops.EnvLoop(recipe, envs)
         self._begin(env_id, envs, loop, seed)
 
     @classmethod
@@ -95,7 +94,7 @@ class HostedEnvs:
         """Wrap a vector environment that you made yourself, of any autoreset mode."""
         self = cls.__new__(cls)
         self.vectorization = "native"
-        loop = vector.VectorLoop(type(env).__name__, lambda _: env)
+        loop = loops.VectorLoop(type(env).__name__, lambda _: env)
         self._begin(type(env).__name__, loop.envs, loop, seed)
         return self
 
@@ -145,7 +144,7 @@ class HostedEnvs:
     def block(self, steps: int) -> Block:
         """Return arrays for `collect(out=...)`."""
         refuse(f"envs: {self.env_id}", check_count("steps", steps))
-        width = 0 if self.mask is None else masks.width(self.action_space)
+        width = 0 if self.mask is None else spaces.mask_width(self.action_space)
         return Block(steps, self.envs, self.obs_space, self.action_space, masks=width)
 
     def collect(self, policy: Callable[..., Any], steps: int, *, out: Block | None = None) -> Block:
@@ -173,7 +172,7 @@ class HostedEnvs:
         self._refuse_if_closed()
         observations, actions, step, action = out.all_obs, out.action, self._loop.step, None
         out.begin(self.obs, self.mask)
-        if out.all_masks is not None and masks.takes_mask(policy):
+        if out.all_masks is not None and spaces.takes_mask(policy):
             policy = _with_masks(policy, out.all_masks)
         acting = stepping = 0.0
         now = perf_counter()

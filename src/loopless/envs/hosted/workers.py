@@ -31,8 +31,7 @@ from loopless.envs import EnvError
 from loopless.envs.hosted.blocks import Block, layout
 from loopless.envs.hosted.ids import Recipe
 from loopless.envs.hosted.loops import EnvLoop
-from loopless.envs.masks import width
-from loopless.envs.spaces import Box, Space
+from loopless.envs.spaces import Box, Space, mask_width
 from loopless.process import cores
 
 PATIENCE_S = 5.0  # how long a worker may take to close its environments
@@ -166,7 +165,7 @@ def _stop(sockets: list[Connection], processes: list[subprocess.Popen]) -> None:
 @contextmanager
 def _anonymous_memory(envs: int, obs: Box, actions: Space) -> Iterator[int]:
     """Yield a file descriptor of memory for a block of one step, to be mapped inside."""
-    arrays = layout(1, envs, obs, actions, width(actions)).values()
+    arrays = layout(1, envs, obs, actions, mask_width(actions)).values()
     sizes = (np.dtype(dtype).itemsize * int(np.prod(shape)) for shape, dtype in arrays)
     with _nameless_file() as memory:
         memory.truncate(sum(map(_aligned, sizes)))
@@ -192,7 +191,7 @@ def _shared_block(memory: int, envs: int, obs: Box, actions: Space) -> Block:
         used += _aligned(array.nbytes)
         return array
 
-    return Block(1, envs, obs, actions, allocate, masks=width(actions))
+    return Block(1, envs, obs, actions, allocate, masks=mask_width(actions))
 
 
 def _aligned(size: int) -> int:

@@ -14,7 +14,6 @@ from loopless.envs import refuse
 from loopless.refusals import check_count
 
 LEFT, RIGHT = 0, 1
-MOVES = ("up", "down", "left", "right")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from loopless.envs import EnvError, HostedEnvs, compiled_ids, masks
+from loopless.envs import EnvError, HostedEnvs, compiled_ids, spaces
 from loopless.runs.failures import BadConfig
 from loopless.train.engine.episodes import LONGEST_EVALUATION
 
@@ -53,7 +53,7 @@ class Player:
         try:
             with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
                 policy, frames = self.policy(envs), [envs.render()[0]]
-                takes_mask = envs.mask is not None and masks.takes_mask(policy)
+                takes_mask = envs.mask is not None and spaces.takes_mask(policy)
                 while len(frames) < LONGEST_RECORDING:
                     inputs = (envs.obs, envs.mask) if takes_mask else (envs.obs,)
                     if envs.step(policy(*inputs)).ended[0]:
