@@ -109,20 +109,18 @@ def verify(
     from loopless.verify import command
 
     return command.verify(
-        command.Request(
-            target=function,
-            claim=as_,
-            library=library,
-            layout=layout,
-            map=map,
-            fix=fix,
-            cases=cases,
-            seconds=seconds,
-            truncation=truncation,
-            strict=strict,
-            timing=timing,
-            json=json,
-        )
+        function,
+        as_,
+        library=library,
+        layout=layout,
+        map=map,
+        fix=fix,
+        cases=cases,
+        seconds=seconds,
+        truncation=truncation,
+        strict=strict,
+        timing=timing,
+        json=json,
     )
 
 

@@ -31,7 +31,6 @@ def rows(count=200, steps=500_000, seeds=1, seed=0, evaluations=10, events=()) -
                 "loss": said(loss),
                 "td_error": said(np.sqrt(loss)),
                 "q_mean": said(level / 5),
-                "target_mean": said(level / 5 + 1),
                 "policy_loss": said(-0.01 * loss),
                 "value_loss": said(2 * loss),
                 "entropy": said(0.2 + loss / 3),

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from loopless import reference
+from loopless.verify import Options, UsageError
 from loopless.verify.judge import judge
-from loopless.verify.options import Options, UsageError
 from loopless.verify.verdicts import DIFFERS
 
 QUICK = Options(cases=30, timing=False, smallest=False)

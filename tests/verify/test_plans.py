@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
+from loopless.verify import Options, UsageError
 from loopless.verify.arrays import library_names
 from loopless.verify.contracts import CONTRACTS
 from loopless.verify.forms import hidden
-from loopless.verify.options import Options, UsageError
 from loopless.verify.plans import Record, plans
 
 GAE = CONTRACTS["gae"]

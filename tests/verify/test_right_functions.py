@@ -7,10 +7,9 @@ import torch
 
 import loopless as ll
 from loopless import reference
-from loopless.verify import assert_matches
+from loopless.verify import Options, assert_matches
 from loopless.verify.contracts import CONTRACTS
 from loopless.verify.judge import judge
-from loopless.verify.options import Options
 
 NAMES = sorted(CONTRACTS)
 TWINS = {

@@ -9,17 +9,8 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-DONE, USAGE, NON_FINITE, WRITE_FAILED, INTERRUPTED = 0, 2, 70, 74, 75
-
-EXIT_CODES = {
-    DONE: "done",
-    USAGE: "bad usage, config or run folder; nothing was changed",
-    NON_FINITE: "stopped at a non-finite loss, or by an environment that failed; all was saved",
-    WRITE_FAILED: "a write failed (disk full, read-only); the last good checkpoint is kept",
-    INTERRUPTED: "interrupted and saved; `loopless resume RUN` continues",
-    130: "a second Ctrl-C: stopped at once, nothing saved",
-    143: "a second SIGTERM: stopped at once, nothing saved",
-}
+# What a shell sees; the documentation explains them (docs/runs.md).
+USAGE, NON_FINITE, WRITE_FAILED, INTERRUPTED = 2, 70, 74, 75
 
 
 class Failure(Exception):

@@ -54,7 +54,6 @@ METRICS: dict[str, Metric] = {
         "reward", "Mean absolute difference between taken Q-values and their targets.", "td_error"
     ),
     "q_mean": Metric("reward", "Mean Q-value of the actions taken in the sampled steps.", "q_mean"),
-    "target_mean": Metric("reward", "Mean target of those Q-values.", "q_mean"),
     "policy_loss": Metric(
         "loss",
         "Mean surrogate loss of the policy: minus the advantage that its changes promise.",

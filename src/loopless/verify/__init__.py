@@ -7,9 +7,31 @@ are tried on in `cases/`, and known mistakes in `mutants/`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["assert_matches"]
+__all__ = ["Options", "UsageError", "assert_matches"]
+
+
+class UsageError(ValueError):
+    """A request that cannot be met; the message says what to write instead."""
+
+
+@dataclass
+class Options:
+    """How to call the function, and how long to test it. None means: find out."""
+
+    library: str | None = None
+    layout: str | None = None
+    maps: Mapping[str, str] = field(default_factory=dict)  # its parameters → our names
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # numbers built into the function
+    cases: int = 1000
+    seconds: float = 30.0
+    call_s: float = 10.0
+    truncation: bool = True  # whether rollouts may be cut off by a time limit
+    strict: bool = False  # whether a fragile function counts as wrong
+    timing: bool = True
+    smallest: bool = True  # whether to look for the smallest case that fails
 
 
 def assert_matches(
@@ -38,7 +60,6 @@ def assert_matches(
     that are right on finite numbers only. A function that cannot be called raises ValueError.
     """
     from loopless.verify.judge import judge
-    from loopless.verify.options import Options
     from loopless.verify.verdicts import as_text
 
     options = Options(

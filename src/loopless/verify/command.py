@@ -10,17 +10,16 @@ import contextlib
 import faulthandler
 import importlib
 import importlib.util
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from loopless.refusals import did_you_mean
-from loopless.verify.options import Options, UsageError
+from loopless.verify import Options, UsageError
 
 if TYPE_CHECKING:
     from loopless.verify.verdicts import Report
@@ -29,80 +28,64 @@ EQUAL, DIFFERS, USAGE = 0, 1, 2
 IMPORT_S = 120.0
 
 
-@dataclass
-class Request:
-    """The command line: a function, what it claims to be, and the options as typed."""
+def verify(
+    target: str,
+    claim: str | None,
+    *,
+    map: Sequence[str] = (),
+    fix: Sequence[str] = (),
+    json: Path | None = None,
+    **options: Any,
+) -> int:
+    """Judge one function, print or write the report, and return the exit code.
 
-    target: str
-    claim: str | None = None
-    library: str | None = None
-    layout: str | None = None
-    map: Sequence[str] = ()
-    fix: Sequence[str] = ()
-    cases: int = 1000
-    seconds: float = 30.0
-    truncation: bool = True
-    strict: bool = False
-    timing: bool = True
-    json: Path | None = None
-
-    def options(self) -> Options:
-        """Return the options for the judge; raise UsageError with everything that is wrong."""
-        problems = []
-        if self.cases < 1:
-            problems.append(f"--cases is {self.cases}; it must be at least 1")
-        if not self.seconds > 0:
-            problems.append(f"--seconds is {self.seconds:g}; it must be positive")
-        if self.json is not None and str(self.json) != "-":
-            if self.json.is_dir():
-                problems.append(f"--json {self.json} is a folder; give the name of a file")
-            elif not self.json.parent.is_dir():
-                problems.append(f"--json {self.json}: there is no folder {self.json.parent}")
-        if problems:
-            raise UsageError("; ".join(problems) + ".")
-        return Options(
-            library=self.library,
-            layout=self.layout,
-            maps=_pairs("--map", self.map),
-            fixed=_numbers(self.fix),
-            cases=self.cases,
-            seconds=self.seconds,
-            truncation=self.truncation,
-            strict=self.strict,
-            timing=self.timing,
-        )
-
-
-def verify(request: Request) -> int:
-    """Judge one function, print or write the report, and return the exit code."""
+    `map` and `fix` are words NAME=VALUE as typed; `options` are further fields of `Options`.
+    """
     os.environ.setdefault("JAX_ENABLE_X64", "1")  # float32 rounding would hide small mistakes
     try:
-        with _traceback_after(2 * request.seconds + 180):
-            report = _judge(request)
+        settings = Options(maps=_pairs("--map", map), fixed=_numbers(fix), **options)
+        _check(settings, json)
+        with _traceback_after(2 * settings.seconds + 180):
+            report = _judge(target, claim, settings)
     except UsageError as problem:
-        print(f"verify: {request.target}: {problem}", file=sys.stderr, flush=True)
+        print(f"verify: {target}: {problem}", file=sys.stderr, flush=True)
         return USAGE
-    text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)
-    if request.json is not None and str(request.json) == "-":
+    text = dumps(report.to_json(), indent=2, ensure_ascii=False)
+    if json is not None and str(json) == "-":
         print(text)
     else:
         from loopless.verify.verdicts import show
 
         show(report)
-        if request.json is not None:
-            request.json.write_text(text + "\n", encoding="utf-8")
+        if json is not None:
+            json.write_text(text + "\n", encoding="utf-8")
     return EQUAL if report.equal else DIFFERS
 
 
-def _judge(request: Request) -> Report:
+def _judge(target: str, claim: str | None, options: Options) -> Report:
     from loopless.verify.judge import judge, known_claims, unknown_claim
 
-    if request.claim is None:
+    if claim is None:
         raise UsageError(f"say what it is with --as NAME. There are: {', '.join(known_claims())}.")
-    if request.claim not in known_claims():
-        raise UsageError(unknown_claim(request.claim))
-    options = request.options()
-    return judge(load(request.target), request.claim, options, request.target)
+    if claim not in known_claims():
+        raise UsageError(unknown_claim(claim))
+    return judge(load(target), claim, options, target)
+
+
+def _check(options: Options, json: Path | None) -> None:
+    """Raise UsageError with everything that is wrong with the request."""
+    problems = []
+    if options.cases < 1:
+        problems.append(f"--cases is {options.cases}; it must be at least 1")
+    if not options.seconds > 0:
+        problems.append(f"--seconds is {options.seconds:g}; it must be positive")
+    if json is not None and str(json) != "-":
+        if json.is_dir():
+            problems.append(f"--json {json} is a folder; give the name of a file")
+        elif not json.parent.is_dir():
+            problems.append(f"--json {json}: there is no folder {json.parent}")
+    if problems:
+        raise UsageError("; ".join(problems) + ".")
 
 
 def _pairs(flag: str, words: Sequence[str]) -> dict[str, str]:

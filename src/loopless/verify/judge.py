@@ -15,7 +15,7 @@ from time import monotonic
 import numpy as np
 
 from loopless.refusals import did_you_mean
-from loopless.verify import arrays
+from loopless.verify import Options, UsageError, arrays
 from loopless.verify.calling import Caller, Refused, TimeUp
 from loopless.verify.cases.properties import Property
 from loopless.verify.cases.sources import SHAPES, SMALL, Seeded, smallest
@@ -23,7 +23,6 @@ from loopless.verify.contracts import CONTRACTS
 from loopless.verify.contracts.contract import Contract, Tolerances, same
 from loopless.verify.diagnosis import GRADIENTS, SENTENCES, Observation, diagnose
 from loopless.verify.forms import hidden
-from loopless.verify.options import Options, UsageError
 from loopless.verify.samplers import judge as samplers
 from loopless.verify.search import find_plan
 from loopless.verify.verdicts import AGREES, DIFFERS, FRAGILE, Failing, Finding, Report, tabulate

@@ -14,9 +14,8 @@ from itertools import islice, product
 from typing import Any
 
 from loopless.refusals import did_you_mean
-from loopless.verify import arrays
+from loopless.verify import Options, UsageError, arrays
 from loopless.verify.contracts.contract import Contract
-from loopless.verify.options import Options, UsageError
 
 # A parameter of one of these names may hold all the inputs, by key or by attribute.
 _RECORDS = ("batch", "data", "rollout", "rollouts", "traj", "trajectory", "sample", "samples")

@@ -14,10 +14,10 @@ from time import monotonic
 
 import numpy as np
 
+from loopless.verify import Options, UsageError
 from loopless.verify.calling import Caller, Refused, TimeUp, muted
 from loopless.verify.cases.sources import Seeded
 from loopless.verify.contracts.contract import Contract, Tolerances, same
-from loopless.verify.options import Options, UsageError
 from loopless.verify.plans import Plan, plans
 
 # What named outputs are called in other code.

@@ -128,7 +128,7 @@ def test_tasks_are_hashable_by_their_fields():
     ("fields", "problem"),
     [
         ({"obs": "smell", "max_steps": 0}, "obs='smell' is unknown; .*max_steps .* received 0"),
-        ({"goal": (0, 0)}, "row 0, column 0 is no free cell"),
+        ({"goal": (0, 0)}, "row 0, column 0 is not a free cell"),
         ({"goal": "here"}, r"goal is \(row, column\); received 'here'"),
         ({"layout": "GridRoom-5"}, "no grid 'GridRoom-5'"),
         ({"doors": -1}, "doors must be an integer of at least 0"),

@@ -136,7 +136,7 @@ def test_a_file_is_named_in_its_errors(tmp_path):
 
 
 def test_layouts_made_by_hand_are_checked_too():
-    with pytest.raises(EnvError, match="row 0, column 1 is no free cell"):
+    with pytest.raises(EnvError, match="row 0, column 1 is not a free cell"):
         make_grid(Layout("mine", (".X", ".."), goals=((0, 1),)))
     with pytest.raises(EnvError, match="1 free cells cannot be reached, the first in row 0"):
         make_grid(Layout("mine", (".X.",)))

@@ -22,7 +22,7 @@ def test_states_are_the_free_cells_row_by_row(world):
             if mark == "X":
                 assert world.index[row, column] == -1
             else:
-                assert world.index[row, column] == state == world.state_of((row, column))
+                assert world.index[row, column] == state
                 assert world.cells[state].tolist() == [row, column]
                 state += 1
     assert world.states == state
@@ -34,7 +34,7 @@ def test_the_transition_matrix_adds_up_every_way(world):
     for state, cell in enumerate(world.layout.cells):
         for action in range(4):
             for there, chance in world.layout.outcomes(cell, action):
-                expected[state, world.state_of(there)] += policy[state, action] * chance
+                expected[state, world.index[there]] += policy[state, action] * chance
     np.testing.assert_allclose(world.transition_matrix(policy), expected, atol=1e-15)
     np.testing.assert_allclose(expected.sum(1), 1)
 
@@ -55,7 +55,7 @@ def test_goals_and_starts():
     assert make_grid("..\n.G", goals=[[0, 1]]).goals.tolist() == [False, True, False, False]
     with pytest.raises(EnvError, match="every free cell is a goal"):
         _ = make_grid("GG\n").starts
-    with pytest.raises(EnvError, match="row 5, column 5 is no free cell"):
+    with pytest.raises(EnvError, match="row 5, column 5 is not a free cell"):
         make_grid("..\n.G", goals=[(5, 5)])
 
 

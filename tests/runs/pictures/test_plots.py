@@ -19,7 +19,7 @@ from loopless.runs.pictures.plots import PICTURES, Run, curve_of
 from loopless.runs.pictures.series import bootstrap_band, iqm
 
 RUNS = {
-    "usual": {"events": [(100_000, "resume"), (300_000, "restart"), (400_000, "nan")]},
+    "usual": {"events": [(100_000, "resume"), (400_000, "nan")]},
     "one point": {"count": 1, "steps": 1000, "evaluations": 1},
     "few points": {"count": 5, "steps": 5000, "evaluations": 2},
     "many points": {"count": 1500, "steps": 50_000_000},

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from loopless.reference.episodic import search_sample
+from loopless.verify import Options, UsageError
 from loopless.verify.judge import judge
-from loopless.verify.options import Options, UsageError
 from loopless.verify.samplers.laws import Priorities, Ring, Stream
 
 QUICK = Options(timing=False)

@@ -4,8 +4,8 @@ import importlib
 
 import pytest
 
+from loopless.verify import Options
 from loopless.verify.judge import judge
-from loopless.verify.options import Options
 from loopless.verify.verdicts import AGREES
 from loopless.verify.wrong import WRONG
 

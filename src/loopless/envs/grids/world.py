@@ -14,7 +14,7 @@ import numpy as np
 
 from loopless.envs import EnvError, refuse
 from loopless.envs.grids.generators import generate, with_random_doors
-from loopless.envs.grids.layouts import Cell, Layout, parse_layout, read_layout, unreachable
+from loopless.envs.grids.layouts import Layout, parse_layout, read_layout, unreachable
 from loopless.refusals import check_choice, check_count
 
 ACTIONS = ("up", "right", "down", "left")
@@ -39,7 +39,7 @@ class GridWorld:
         walls = [cell for cell in dict.fromkeys(used) if not layout.is_free(cell)]
         refuse(
             f"grid: {layout.name}",
-            [f"row {row}, column {column} is no free cell" for row, column in walls],
+            [f"row {row}, column {column} is not a free cell" for row, column in walls],
             [] if layout.cells else ["there is no free cell"],
         )
         apart = unreachable(layout)
@@ -63,12 +63,6 @@ class GridWorld:
         """[height, width] int32: the state of each cell, −1 for walls."""
         free = self.layout.free
         return np.where(free, np.cumsum(free).reshape(free.shape) - 1, -1).astype(np.int32)
-
-    def state_of(self, cell: Cell) -> int:
-        """Return the state at a row and a column; EnvError if there is none."""
-        if not self.layout.is_free(cell):
-            raise EnvError(f"grid: {self.layout.name}: {cell} (row, column) is no free cell.")
-        return int(self.index[cell])
 
     @cached_property
     def _moves(self) -> tuple[np.ndarray, np.ndarray]:

@@ -32,7 +32,7 @@ COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)
 INK, FAINT = "#222222", "#777777"
 FEW = 30  # curves with at most so many points show them as dots, too
 LETTERS_AN_INCH = 13  # of a legend
-EVENTS = {"resume": "#555555", "restart": GREEN, "nan": "#CC0000"}
+EVENTS = {"resume": "#555555", "nan": "#CC0000"}
 
 STYLE: dict[Any, Any] = {
     "figure.figsize": (8.0, 4.5),
@@ -156,7 +156,7 @@ def draw(axes: Axes, curve: Curve, colour: str, label: str, **style: Any) -> Non
 
 
 def mark_events(axes: Axes, events: Sequence[Mapping[str, Any]]) -> None:
-    """Draw a thin line where the run was resumed, restarted, or met a number that is not finite."""
+    """Draw a thin line where the run was resumed, or met a number that is not finite."""
     for kind, colour in EVENTS.items():
         steps = sorted({event["step"] for event in events if event.get("event") == kind})
         for step in steps:

@@ -54,7 +54,6 @@ LABELS = {
     "length_mean": "training",
     "td_error": "TD error",
     "q_mean": "Q-values",
-    "target_mean": "targets",
     "validation_loss": "model",
     "critic_loss": "critic",
     "token_trigram_loss": "token trigram",

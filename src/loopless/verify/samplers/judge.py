@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from loopless.verify import arrays
+from loopless.verify import Options, UsageError, arrays
 from loopless.verify.calling import TimeUp, limited, muted
-from loopless.verify.options import Options, UsageError
 from loopless.verify.plans import refuse_unknown, signature_of, spellings
 from loopless.verify.samplers.laws import Priorities, Ring, Stream
 from loopless.verify.verdicts import AGREES, DIFFERS, Finding, Report
