@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from inspect import cleandoc
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -26,12 +28,17 @@ class Form:
     make: Callable[[Mapping], Any]
 
 
-def _form(name: str, kind: str, names: str, make: Any = None) -> Form:
-    return Form(name, kind, (name, *names.split()), make or (lambda case: case[name]))
+def _forms(table: str, **makers: Callable[[Mapping], Any]) -> tuple[Form, ...]:
+    """Return the forms of a table: on each line a name, its kind, and its names in other code.
 
-
-def _default(name: str, kind: str, names: str, value: Any) -> Form:
-    return _form(name, kind, names, lambda case: case.get(name, value))
+    An indented line goes on with the names of the line before. A form is the case's entry of that
+    name, unless `makers` has a function that makes it from a case.
+    """
+    lines = cleandoc(table).replace("\n ", " ").splitlines()
+    return tuple(
+        Form(name, kind, (name, *names), makers.get(name) or itemgetter(name))
+        for name, kind, *names in map(str.split, lines)
+    )
 
 
 def _all_true(name: str) -> Callable[[Mapping], Any]:
@@ -39,8 +46,17 @@ def _all_true(name: str) -> Callable[[Mapping], Any]:
     return lambda case: case.get("valid", np.ones(np.shape(case[name]), bool))
 
 
+def _number(name: str, default: float) -> Callable[[Mapping], Any]:
+    """Return a function from a case to its number `name`, or to the default."""
+    return lambda case: case.get(name, default)
+
+
 def _done(case):
     return case["terminated"] | case["truncated"]
+
+
+def _not_done(case):
+    return ~_done(case)
 
 
 def _starts(case):
@@ -49,166 +65,152 @@ def _starts(case):
     return np.concatenate([np.zeros_like(done[:1]), done[:-1]])
 
 
-ROLLOUT = (
-    _form("rewards", "rows", "reward r rew rews r_t"),
-    _form("values", "rows", "value v vals val v_t v_tm1 state_values state_value v_s baseline"),
-    _form(
-        "values_and_last",
-        "rows+1",
-        "values value v vals val v_t state_values values_t",
-        lambda case: np.concatenate([case["values"], case["next_values"][-1:]]),
-    ),
-    _form(
-        "next_values",
-        "rows",
-        "next_value next_state_value next_state_values v_next values_next next_vals next_v v_s_ "
-        "successor_values bootstrap_values v_tp1",
-    ),
-    _form(
-        "last_values",
-        "last",
-        "last_value next_value next_values bootstrap_value bootstrap_values bootstrap final_value "
-        "last_val v_last last_v final_values",
-        lambda case: case["next_values"][-1],
-    ),
-    _form("terminated", "flags", "terminations terminateds terminal terminals term is_terminal"),
-    _form("truncated", "flags", "truncations truncateds trunc timeouts timeout time_limits"),
-    _form("done", "flags", "dones d done_t is_done ended end ends end_flag finished", _done),
-    _form(
-        "not_done",
-        "flags",
-        "masks mask nonterminal nonterminals not_dones continues continuation non_terminal",
-        lambda case: ~_done(case),
-    ),
-    _form("starts", "flags", "episode_starts is_first resets firsts episode_start first", _starts),
-    _form(
-        "last_done", "last_flag", "next_done last_dones next_dones", lambda case: _done(case)[-1]
-    ),
-    _form(
-        "discounts",
-        "rows",
-        "discount_t",
-        lambda case: np.where(case["terminated"], 0.0, case["gamma"]),
-    ),
-    _form("gamma", "number", "discount discount_factor g discount_rate"),
-    _form(
-        "lambda_",
-        "number",
-        "lam lmbda lambd gae_lambda tau td_lambda gaelambda lamda lambda_t",
-    ),
-    _form("n", "integer", "n_step n_steps nstep nsteps horizon steps"),
-    _form("valid", "flags", "mask masks valid_mask padding_mask is_valid", _all_true("rewards")),
+ROLLOUT = _forms(
+    """
+    rewards          rows       reward r rew rews r_t
+    values           rows       value v vals val v_t v_tm1 state_values state_value v_s baseline
+    values_and_last  rows+1     values value v vals val v_t state_values values_t
+    next_values      rows       next_value next_state_value next_state_values v_next values_next
+                                next_vals next_v v_s_ successor_values bootstrap_values v_tp1
+    last_values      last       last_value next_value next_values bootstrap_value bootstrap_values
+                                bootstrap final_value last_val v_last last_v final_values
+    terminated       flags      terminations terminateds terminal terminals term is_terminal
+    truncated        flags      truncations truncateds trunc timeouts timeout time_limits
+    done             flags      dones d done_t is_done ended end ends end_flag finished
+    not_done         flags      masks mask nonterminal nonterminals not_dones continues
+                                continuation non_terminal
+    starts           flags      episode_starts is_first resets firsts episode_start first
+    last_done        last_flag  next_done last_dones next_dones
+    discounts        rows       discount_t
+    gamma            number     discount discount_factor g discount_rate
+    lambda_          number     lam lmbda lambd gae_lambda tau td_lambda gaelambda lamda lambda_t
+    n                integer    n_step n_steps nstep nsteps horizon steps
+    valid            flags      mask masks valid_mask padding_mask is_valid
+    """,
+    values_and_last=lambda case: np.concatenate([case["values"], case["next_values"][-1:]]),
+    last_values=lambda case: case["next_values"][-1],
+    done=_done,
+    not_done=_not_done,
+    starts=_starts,
+    last_done=lambda case: _done(case)[-1],
+    discounts=lambda case: np.where(case["terminated"], 0.0, case["gamma"]),
+    valid=_all_true("rewards"),
 )
 
-OFF_POLICY = (
-    *ROLLOUT,
-    _form("log_ratios", "rows", "log_rhos log_rho log_ratio log_importance_weights"),
-    _form(
-        "ratios",
-        "rows",
-        "rhos rho rho_t rho_tm1 ratio importance_weights is_ratios",
-        lambda case: np.exp(case["log_ratios"]),
-    ),
-    _form(
-        "log_behaviour",
-        "rows",
-        "log_mu behaviour_log_probs behavior_log_probs old_log_probs mu_logprobs log_probs_old",
-    ),
-    _form(
-        "log_target",
-        "rows",
-        "log_pi target_log_probs log_probs new_log_probs pi_logprobs logp",
-        lambda case: case["log_behaviour"] + case["log_ratios"],
-    ),
-    _form("q_values", "rows", "q qs q_t action_values"),
-    _form("clip_rho", "number", "rho_bar clip_rho_threshold rho_clip rho_thresh"),
-    _form("clip_c", "number", "c_bar clip_c_threshold c_clip c_thresh"),
-    _form("clip_pg_rho", "number", "clip_pg_rho_threshold pg_rho_clip"),
+OFF_POLICY = ROLLOUT + _forms(
+    """
+    log_ratios     rows    log_rhos log_rho log_ratio log_importance_weights
+    ratios         rows    rhos rho rho_t rho_tm1 ratio importance_weights is_ratios
+    log_behaviour  rows    log_mu behaviour_log_probs behavior_log_probs old_log_probs mu_logprobs
+                           log_probs_old
+    log_target     rows    log_pi target_log_probs log_probs new_log_probs pi_logprobs logp
+    q_values       rows    q qs q_t action_values
+    clip_rho       number  rho_bar clip_rho_threshold rho_clip rho_thresh
+    clip_c         number  c_bar clip_c_threshold c_clip c_thresh
+    clip_pg_rho    number  clip_pg_rho_threshold pg_rho_clip
+    """,
+    ratios=lambda case: np.exp(case["log_ratios"]),
+    log_target=lambda case: case["log_behaviour"] + case["log_ratios"],
 )
 
-TOKENS = (
-    _form("rewards", "rows", "reward token_level_rewards token_rewards r"),
-    _form("values", "rows", "value v state_values"),
-    _form(
-        "mask",
-        "flags",
-        "response_mask masks eos_mask loss_mask action_mask response_masks padding_mask valid",
-    ),
-    _form("lengths", "last_count", "response_lengths length", lambda case: case["mask"].sum(0)),
-    _form("gamma", "number", "discount"),
-    _form("lambda_", "number", "lam lmbda lambd gae_lambda tau"),
+TOKENS = _forms(
+    """
+    rewards  rows        reward token_level_rewards token_rewards r
+    values   rows        value v state_values
+    mask     flags       response_mask masks eos_mask loss_mask action_mask response_masks
+                         padding_mask valid
+    lengths  last_count  response_lengths length
+    gamma    number      discount
+    lambda_  number      lam lmbda lambd gae_lambda tau
+    """,
+    lengths=lambda case: case["mask"].sum(0),
 )
 
-NORMALIZE = (
-    _form("x", "rows", "advantages adv advs values a array data returns"),
-    _form("valid", "flags", "mask masks valid_mask", _all_true("x")),
+NORMALIZE = _forms(
+    """
+    x      rows   advantages adv advs values a array data returns
+    valid  flags  mask masks valid_mask
+    """,
+    valid=_all_true("x"),
 )
 
-Q = (
-    _form("rewards", "vector", "reward r rew"),
-    _form("terminated", "vector_flags", "terminations terminal terminals term is_terminal"),
-    _form("truncated", "vector_flags", "truncations trunc timeouts timeout time_limits"),
-    _form("done", "vector_flags", "dones d is_done done_mask", _done),
-    _form(
-        "not_done",
-        "vector_flags",
-        "masks mask nonterminal not_dones non_final_mask continues",
-        lambda case: ~_done(case),
-    ),
-    _form(
-        "next_q",
-        "matrix",
-        "q_next next_q_values target_q next_q_target q_target next_q_targets next_target_q "
-        "target_next_q q_tp1 next_qs target_q_values",
-    ),
-    _form(
-        "next_q_online",
-        "matrix",
-        "online_next_q next_q_eval q_next_online online_q next_online_q next_q_values_online",
-    ),
-    _form("next_actions", "actions", "next_action a_next a_tp1"),
-    _form("gamma", "number", "discount discount_factor g"),
+Q = _forms(
+    """
+    rewards        vector        reward r rew
+    terminated     vector_flags  terminations terminal terminals term is_terminal
+    truncated      vector_flags  truncations trunc timeouts timeout time_limits
+    done           vector_flags  dones d is_done done_mask
+    not_done       vector_flags  masks mask nonterminal not_dones non_final_mask continues
+    next_q         matrix        q_next next_q_values target_q next_q_target q_target next_q_targets
+                                 next_target_q target_next_q q_tp1 next_qs target_q_values
+    next_q_online  matrix        online_next_q next_q_eval q_next_online online_q next_online_q
+                                 next_q_values_online
+    next_actions   actions       next_action a_next a_tp1
+    gamma          number        discount discount_factor g
+    """,
+    done=_done,
+    not_done=_not_done,
 )
 
 Q_LOSS = (
-    _form("q", "matrix", "q_values qs q_tm1 current_q q_online q_pred"),
-    _form("actions", "actions", "action a acts a_tm1"),
-    _form("targets", "vector", "target y q_targets td_target td_targets target_values"),
-    _form("weights", "vector", "weight is_weights w importance_weights"),
-    _form("delta", "number", "beta kappa huber_delta"),
-    *Q,
+    _forms(
+        """
+        q        matrix   q_values qs q_tm1 current_q q_online q_pred
+        actions  actions  action a acts a_tm1
+        targets  vector   target y q_targets td_target td_targets target_values
+        weights  vector   weight is_weights w importance_weights
+        delta    number   beta kappa huber_delta
+        """
+    )
+    + Q
 )
 
-PPO = (
-    _form("log_probs", "vector", "logp new_log_probs newlogprob logprobs log_prob new_logprob"),
-    _form("old_log_probs", "vector", "logp_old oldlogprob old_logprobs old_log_prob b_logprobs"),
-    _form("advantages", "vector", "adv advs advantage a"),
-    _form("values", "vector", "value v newvalue new_values"),
-    _form("returns", "vector", "ret rets return_ targets value_targets"),
-    _form("entropies", "vector", "entropy ent"),
-    _form("clip", "number", "clip_coef clip_range epsilon eps clip_ratio cliprange clip_eps"),
-    _form("value_coefficient", "number", "vf_coef value_coef c1 vf_coeff critic_coef"),
-    _form("entropy_coefficient", "number", "ent_coef entropy_coef c2 ent_coeff"),
-    _form("valid", "vector_flags", "mask masks valid_mask", _all_true("log_probs")),
+PPO = _forms(
+    """
+    log_probs            vector        logp new_log_probs newlogprob logprobs log_prob new_logprob
+    old_log_probs        vector        logp_old oldlogprob old_logprobs old_log_prob b_logprobs
+    advantages           vector        adv advs advantage a
+    values               vector        value v newvalue new_values
+    returns              vector        ret rets return_ targets value_targets
+    entropies            vector        entropy ent
+    clip                 number        clip_coef clip_range epsilon eps clip_ratio cliprange
+                                       clip_eps
+    value_coefficient    number        vf_coef value_coef c1 vf_coeff critic_coef
+    entropy_coefficient  number        ent_coef entropy_coef c2 ent_coeff
+    valid                vector_flags  mask masks valid_mask
+    """,
+    valid=_all_true("log_probs"),
 )
 
-AVATARL = (
-    _form("student_logits", "table", "logits student z"),
-    _form("critic_logits", "table", "mentor_logits teacher_logits critic"),
-    _form("targets", "actions", "labels y target gold ground_truth ground_truth_tokens"),
-    _form("top_k", "integer", "k topk"),
-    _default("reality_weight", "number", "w_r", 0.7),
-    _default("critic_weight", "number", "mentor_weight w_m", 0.3),
-    _default("label_smoothing", "number", "label_smoothing_epsilon smoothing epsilon eps", 0.1),
-    _default("entropy_coefficient", "number", "entropy_coef beta", 0.01),
+# What AvataRL's published code uses, for functions that have these numbers built in.
+PUBLISHED = {
+    "reality_weight": 0.7,
+    "critic_weight": 0.3,
+    "label_smoothing": 0.1,
+    "entropy_coefficient": 0.01,
+}
+AVATARL = _forms(
+    """
+    student_logits       table    logits student z
+    critic_logits        table    mentor_logits teacher_logits critic
+    targets              actions  labels y target gold ground_truth ground_truth_tokens
+    top_k                integer  k topk
+    reality_weight       number   w_r
+    critic_weight        number   mentor_weight w_m
+    label_smoothing      number   label_smoothing_epsilon smoothing epsilon eps
+    entropy_coefficient  number   entropy_coef beta
+    """,
+    **{name: _number(name, value) for name, value in PUBLISHED.items()},
 )
 
-ALLO = (
-    _form("features", "table", "phi phi_1 start_representation x"),
-    _form("next_features", "table", "phi_next next_phi end_representation y"),
-    _form("other_features", "table", "psi phi_2 constraint_representation other_phi"),
-    _form("duals", "table", "dual_variables beta dual"),
-    _form("barrier", "number", "b barrier_coefficient barrier_coef"),
+ALLO = _forms(
+    """
+    features        table   phi phi_1 start_representation x
+    next_features   table   phi_next next_phi end_representation y
+    other_features  table   psi phi_2 constraint_representation other_phi
+    duals           table   dual_variables beta dual
+    barrier         number  b barrier_coefficient barrier_coef
+    """
 )
 
 

@@ -107,16 +107,10 @@ def _ppo_settings(taken: Set[str]) -> dict:
 # --- AvataRL
 
 _LOGITS = ("student_logits", "critic_logits", "targets")
-_PUBLISHED = {
-    "reality_weight": 0.7,
-    "critic_weight": 0.3,
-    "label_smoothing": 0.1,
-    "entropy_coefficient": 0.01,
-}
 
 
 def _call_avatarl(function: Callable, case: Mapping, *more: str):
-    options = {name: case[name] for name in (*_PUBLISHED, "top_k", *more) if name in case}
+    options = {name: case[name] for name in (*forms.PUBLISHED, "top_k", *more) if name in case}
     return function(*(case[name] for name in _LOGITS), **options)
 
 
@@ -139,7 +133,7 @@ def _avatarl_mistake(mutant: Callable) -> Answer:
 
 
 def _avatarl_settings(taken: Set[str]) -> dict:
-    return {name: x for name, x in _PUBLISHED.items() if name not in taken}
+    return {name: x for name, x in forms.PUBLISHED.items() if name not in taken}
 
 
 # --- ALLO
