@@ -11,132 +11,113 @@ from loopless import reference
 from loopless.verify.cases.batches import call_targets
 
 
-def masks_targets_by_multiplying(
-    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
-):
+def masks_targets_by_multiplying(rewards, terminated, *rest, gamma, **options):
     """Masks the bootstrap by multiplying: 0·NaN is NaN, so that a terminal state's value, which
     nobody should read, poisons the target."""
-    value = _next_value(next_q, next_q_online, next_actions)
-    return rewards + gamma * (1.0 - terminated) * value
+    never = np.zeros_like(terminated)
+    values = reference.q_targets(np.zeros_like(rewards), never, *rest, gamma=1.0, **options)
+    return rewards + gamma * (1.0 - terminated) * values
 
 
-def bootstraps_at_terminations(
-    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
-):
+def bootstraps_at_terminations(rewards, terminated, *rest, **options):
     """Bootstraps after a terminal state, as if the episode went on."""
-    return rewards + gamma * _next_value(next_q, next_q_online, next_actions)
+    return reference.q_targets(rewards, np.zeros_like(terminated), *rest, **options)
 
 
-def swaps_the_networks(
-    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
-):
+def swaps_the_networks(*arrays, next_q_online=None, **options):
     """Swaps the networks of double Q-learning: the target network chooses the action, and the
     online network, which should choose, says what it is worth."""
+    *rest, next_q = arrays
     if next_q_online is None:
-        value = _next_value(next_q, None, next_actions)
-    else:
-        value = _next_value(next_q_online, next_q, None)
-    return np.where(terminated, rewards, rewards + gamma * value)
+        return reference.q_targets(*arrays, **options)
+    return reference.q_targets(*rest, next_q_online, next_q_online=next_q, **options)
 
 
-def leaves_the_online_network_out(
-    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
-):
+def leaves_the_online_network_out(*arrays, next_q_online=None, **options):
     """Leaves the online network out: the maximum over the target network is plain DQN."""
-    value = _next_value(next_q, None, next_actions)
-    return np.where(terminated, rewards, rewards + gamma * value)
+    return reference.q_targets(*arrays, **options)
 
 
-def chooses_the_last_of_equals(
-    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
-):
+def chooses_the_last_of_equals(*arrays, next_q_online=None, next_actions=None, **options):
     """Chooses the last of equal values where argmax chooses the first."""
     if next_actions is None:
-        judge = next_q if next_q_online is None else next_q_online
+        judge = arrays[2] if next_q_online is None else next_q_online
         next_actions = judge.shape[-1] - 1 - np.argmax(judge[..., ::-1], axis=-1)
-    value = _of_actions(next_q, next_actions)
-    return np.where(terminated, rewards, rewards + gamma * value)
+    return reference.q_targets(*arrays, next_actions=next_actions, **options)
 
 
-def is_greedy_where_the_agent_was_not(
-    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
-):
+def is_greedy_where_the_agent_was_not(*arrays, next_actions=None, **options):
     """Takes the best next action for SARSA, whose next action is the one that was taken."""
-    value = _next_value(next_q, next_q_online, None)
-    return np.where(terminated, rewards, rewards + gamma * value)
+    return reference.q_targets(*arrays, **options)
 
 
-def discounts_every_window_alike(
-    rewards, terminated, next_q, *, gamma, next_q_online=None, next_actions=None
-):
+def discounts_every_window_alike(*arrays, gamma, **options):
     """Discounts every n-step window alike: one that an end cut short has a power of its own."""
-    value = _next_value(next_q, next_q_online, next_actions)
-    return np.where(terminated, rewards, rewards + np.max(gamma) * value)
+    return reference.q_targets(*arrays, gamma=np.max(gamma), **options)
 
 
-def averages_over_all_batches(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def averages_over_all_batches(*arrays, **options):
     """Averages over all batches together: one large batch instead of K losses."""
-    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    losses, errors = reference.q_loss(*arrays, **options)
     return np.full_like(losses, losses.mean()), errors
 
 
-def divides_by_the_weights(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def divides_by_the_weights(*arrays, weights=None, **options):
     """Divides by the sum of the weights: importance weights must not be normalized away, and
     weights that are all 0 give 0/0."""
-    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    losses, errors = reference.q_loss(*arrays, weights=weights, **options)
     return losses if weights is None else losses / weights.mean(-1), errors
 
 
-def leaves_the_weights_out(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def leaves_the_weights_out(*arrays, weights=None, **options):
     """Leaves the importance weights out of the loss."""
     ones = None if weights is None else np.where(weights == 0, 0.0, 1.0)
-    return reference.q_loss(q, actions, targets, weights=ones, loss=loss, delta=delta)
+    return reference.q_loss(*arrays, weights=ones, **options)
 
 
-def multiplies_by_a_weight_of_zero(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def multiplies_by_a_weight_of_zero(*arrays, weights=None, **options):
     """Takes a sample out by multiplying with 0: if it holds NaN, so does the loss."""
-    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    losses, errors = reference.q_loss(*arrays, weights=weights, **options)
     return losses + (0.0 if weights is None else (0.0 * errors).mean(-1)), errors
 
 
-def weights_the_errors(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def weights_the_errors(*arrays, weights=None, **options):
     """Gives back weighted errors: priorities made of them count the weights twice."""
-    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    losses, errors = reference.q_loss(*arrays, weights=weights, **options)
     return losses, errors if weights is None else weights * errors
 
 
-def negates_the_errors(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def negates_the_errors(*arrays, **options):
     """Gives back target minus value: as a slope it points away from the target."""
-    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    losses, errors = reference.q_loss(*arrays, **options)
     return losses, -errors
 
 
-def squeezes_every_axis(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def squeezes_every_axis(*arrays, **options):
     """Squeezes every axis of length 1, not the one it made: a batch of one loses its shape."""
-    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
+    losses, errors = reference.q_loss(*arrays, **options)
     return losses, errors.squeeze()
 
 
-def broadcasts_a_column(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def broadcasts_a_column(q, actions, targets, **options):
     """Subtracts a column from a row: [B, 1] and [B] make [B, B], and the mean is of all pairs."""
     rows = np.broadcast_to(targets[..., None, :], (*targets.shape, targets.shape[-1]))
     pairs = [
-        reference.q_loss(q, actions, rows[..., b], weights=weights, loss=loss, delta=delta)[0]
-        for b in range(targets.shape[-1])
+        reference.q_loss(q, actions, rows[..., b], **options)[0] for b in range(targets.shape[-1])
     ]
     _, errors = reference.q_loss(q, actions, targets)
     return np.mean(pairs, axis=0), errors
 
 
-def forgets_delta(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def forgets_delta(*arrays, delta=1.0, **options):
     """Leaves Huber's δ at 1 whatever it was asked to be."""
-    return reference.q_loss(q, actions, targets, weights=weights, loss=loss)
+    return reference.q_loss(*arrays, **options)
 
 
-def takes_delta_for_beta(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
+def takes_delta_for_beta(*arrays, delta=1.0, **options):
     """Takes δ for the β of smooth L1, which is Huber's loss divided by δ."""
-    losses, errors = reference.q_loss(q, actions, targets, weights=weights, loss=loss, delta=delta)
-    return losses / (delta if loss == "huber" else 1.0), errors
+    losses, errors = reference.q_loss(*arrays, delta=delta, **options)
+    return losses / (delta if options.get("loss") == "huber" else 1.0), errors
 
 
 def takes_done_for_terminated(batch):
@@ -165,16 +146,6 @@ def _update(batch):
     losses, errors = reference.q_loss(*arguments)
     gradients = reference.q_loss_gradients(*arguments)
     return targets, losses, errors, gradients, np.zeros_like(batch["next_q"])
-
-
-def _next_value(next_q, next_q_online, next_actions):
-    if next_actions is None:
-        next_actions = np.argmax(next_q if next_q_online is None else next_q_online, axis=-1)
-    return _of_actions(next_q, next_actions)
-
-
-def _of_actions(values, actions):
-    return np.take_along_axis(values, actions[..., None], -1)[..., 0]
 
 
 ALL = (

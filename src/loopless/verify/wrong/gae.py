@@ -3,6 +3,14 @@
 import numpy as np
 
 
+def _add_up(deltas, decay, cut):
+    """Return the sums A_t = δ_t + decay · A_{t+1}, or just δ_t where `cut`: the right loop."""
+    advantages, last = np.zeros_like(deltas), np.zeros_like(deltas[0])
+    for t in reversed(range(len(deltas))):
+        advantages[t] = last = deltas[t] + decay * np.where(cut[t], 0, last)
+    return advantages
+
+
 def termination_only(rewards, values, dones, next_value, next_done, gamma=0.99, gae_lambda=0.95):
     """One flag for both ends, stored with the row after, as in single-file PPO scripts."""
     steps = len(rewards)
@@ -20,74 +28,51 @@ def termination_only(rewards, values, dones, next_value, next_done, gamma=0.99, 
 
 def lagged_flags(rewards, values, next_values, terminated, truncated, gamma, lam):
     """Flags that were stored one row late, read as if they had not been."""
-    advantages, last = np.zeros_like(rewards), np.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        before = np.zeros_like(terminated[0]) if t == 0 else terminated[t - 1]
-        cut = before | (np.zeros_like(truncated[0]) if t == 0 else truncated[t - 1])
-        delta = rewards[t] + gamma * np.where(before, 0, next_values[t]) - values[t]
-        advantages[t] = last = delta + gamma * lam * np.where(cut, 0, last)
-    return advantages
+    terminated, truncated = (
+        np.concatenate([np.zeros_like(flags[:1]), flags[:-1]]) for flags in (terminated, truncated)
+    )
+    deltas = rewards + gamma * np.where(terminated, 0, next_values) - values
+    return _add_up(deltas, gamma * lam, terminated | truncated)
 
 
 def zero_at_the_windows_end(rewards, values, dones, gamma, lmbda):
     """Nothing beyond the window: as in code that appends a 0 to the values."""
-    values = np.concatenate([values, np.zeros_like(values[:1])])
-    advantages, last = np.zeros_like(rewards), 0.0
-    for t in reversed(range(len(rewards))):
-        going = 1.0 - dones[t]
-        delta = rewards[t] + gamma * values[t + 1] * going - values[t]
-        advantages[t] = last = delta + gamma * lmbda * going * last
-    return advantages
+    following = np.concatenate([values[1:], np.zeros_like(values[:1])])
+    deltas = rewards + gamma * np.where(dones, 0, following) - values
+    return _add_up(deltas, gamma * lmbda, dones > 0)
 
 
 def next_row_at_truncations(rewards, values, terminated, truncated, gamma, lambda_):
     """Both flags, but values of T + 1 rows: after a reset the next row is another episode's."""
-    advantages, last = np.zeros_like(rewards), np.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        delta = rewards[t] + gamma * np.where(terminated[t], 0, values[t + 1]) - values[t]
-        last = delta + gamma * lambda_ * np.where(terminated[t] | truncated[t], 0, last)
-        advantages[t] = last
-    return advantages
+    deltas = rewards + gamma * np.where(terminated, 0, values[1:]) - values[:-1]
+    return _add_up(deltas, gamma * lambda_, terminated | truncated)
 
 
 def flows_through_truncations(rewards, values, next_values, terminated, truncated, gamma, lam):
     """A truncation bootstraps as it should, but the sum goes on behind it."""
-    advantages, last = np.zeros_like(rewards), np.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        delta = rewards[t] + gamma * np.where(terminated[t], 0, next_values[t]) - values[t]
-        advantages[t] = last = delta + gamma * lam * np.where(terminated[t], 0, last)
-    return advantages
+    deltas = rewards + gamma * np.where(terminated, 0, next_values) - values
+    return _add_up(deltas, gamma * lam, terminated)
 
 
 def own_value_at_time_limits(rewards, values, next_values, terminated, time_limits, gamma, lam):
     """A time limit is made good with the value of the state itself, not of its successor."""
     rewards = rewards + gamma * np.where(time_limits & ~terminated, values, 0)
     ended = terminated | time_limits
-    advantages, last = np.zeros_like(rewards), np.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        delta = rewards[t] + gamma * np.where(ended[t], 0, next_values[t]) - values[t]
-        advantages[t] = last = delta + gamma * lam * np.where(ended[t], 0, last)
+    deltas = rewards + gamma * np.where(ended, 0, next_values) - values
+    advantages = _add_up(deltas, gamma * lam, ended)
     return advantages, advantages + values
 
 
 def time_limit_wins(rewards, values, next_values, terminated, truncated, gamma, lambda_):
     """Where both flags are set it bootstraps."""
-    true_end = terminated & ~truncated
-    advantages, last = np.zeros_like(rewards), np.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        delta = rewards[t] + gamma * np.where(true_end[t], 0, next_values[t]) - values[t]
-        last = delta + gamma * lambda_ * np.where(terminated[t] | truncated[t], 0, last)
-        advantages[t] = last
-    return advantages
+    deltas = rewards + gamma * np.where(terminated & ~truncated, 0, next_values) - values
+    return _add_up(deltas, gamma * lambda_, terminated | truncated)
 
 
 def no_value_added(rewards, values, next_values, terminated, truncated, gamma, lambda_):
     """Targets for the critic that are advantages."""
-    advantages, last = np.zeros_like(rewards), np.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        delta = rewards[t] + gamma * np.where(terminated[t], 0, next_values[t]) - values[t]
-        last = delta + gamma * lambda_ * np.where(terminated[t] | truncated[t], 0, last)
-        advantages[t] = last
+    deltas = rewards + gamma * np.where(terminated, 0, next_values) - values
+    advantages = _add_up(deltas, gamma * lambda_, terminated | truncated)
     return {"advantages": advantages, "returns": advantages}
 
 
@@ -103,11 +88,8 @@ def powers_by_cumulative_sums(rewards, values, next_values, terminated, truncate
 
 def masked_afterwards(rewards, values, next_values, terminated, truncated, valid_mask, gamma, lam):
     """Padding is taken out of the result, when it has reached the rest already."""
-    advantages, last = np.zeros_like(rewards), np.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        delta = rewards[t] + gamma * np.where(terminated[t], 0, next_values[t]) - values[t]
-        cut = terminated[t] | truncated[t]
-        advantages[t] = last = delta + gamma * lam * np.where(cut, 0, last)
+    deltas = rewards + gamma * np.where(terminated, 0, next_values) - values
+    advantages = _add_up(deltas, gamma * lam, terminated | truncated)
     return np.where(valid_mask, advantages, 0)
 
 

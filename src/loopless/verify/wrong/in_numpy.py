@@ -25,8 +25,8 @@ def rewards_to_go(rewards, dones, gamma):
     return returns
 
 
-def windows_through_resets(rewards, next_values, terminated, truncated, gamma, n):
-    """Windows that stop at terminations alone."""
+def _windows(rewards, next_values, terminated, ended, gamma, n):
+    """Sum up to n rewards, up to where `ended`, then bootstrap: right for n and all ends."""
     returns = np.zeros_like(rewards)
     steps, envs = rewards.shape
     for b in range(envs):
@@ -35,26 +35,21 @@ def windows_through_resets(rewards, next_values, terminated, truncated, gamma, n
             for s in range(t, min(t + n, steps)):
                 total += discount * rewards[s, b]
                 discount *= gamma
-                if terminated[s, b]:
+                if ended[s, b]:
                     break
             returns[t, b] = total + (0 if terminated[s, b] else discount * next_values[s, b])
     return returns
+
+
+def windows_through_resets(rewards, next_values, terminated, truncated, gamma, n):
+    """Windows that stop at terminations alone."""
+    return _windows(rewards, next_values, terminated, terminated, gamma, n)
 
 
 def one_reward_too_many(rewards, next_values, terminated, truncated, gamma, n_steps):
     """n + 1 rewards before the bootstrap."""
-    returns = np.zeros_like(rewards)
-    steps, envs = rewards.shape
-    for b in range(envs):
-        for t in range(steps):
-            total, discount, s = 0.0, 1.0, t
-            for s in range(t, min(t + n_steps + 1, steps)):
-                total += discount * rewards[s, b]
-                discount *= gamma
-                if terminated[s, b] or truncated[s, b]:
-                    break
-            returns[t, b] = total + (0 if terminated[s, b] else discount * next_values[s, b])
-    return returns
+    ended = terminated | truncated
+    return _windows(rewards, next_values, terminated, ended, gamma, n_steps + 1)
 
 
 def _vtrace(ratios, rewards, values, next_values, terminated, truncated, gamma, rho_bar, c_bar):

@@ -90,27 +90,28 @@ def entropy_punished(
 # --- AvataRL, one position at a time
 
 
-def _actions(student, critic, gold, k):
-    proposals = [*student.topk(k).indices.tolist(), *critic.topk(k).indices.tolist(), int(gold)]
-    return list(dict.fromkeys(proposals))
-
-
-def _products(critic, actions, gold, reality_weight, critic_weight, smoothing):
-    mentor = critic.softmax(-1)[actions]
-    reality = torch.full_like(mentor, smoothing / max(len(actions) - 1, 1))
-    reality[actions.index(int(gold))] = 1 - smoothing
-    return reality**reality_weight * mentor**critic_weight
-
-
-def _target(product, place, threshold):
-    share = product / product.sum()
-    target = torch.where(share >= threshold, share, 0.0)
-    target[place] = share.max()
-    return target / target.sum()
-
-
-def _entropy(log_pi):
-    return -torch.where(log_pi > -torch.inf, log_pi.exp() * log_pi, 0.0).sum()
+def _avatarl(
+    student_logits, critic_logits, targets, top_k, reality_weight, critic_weight, label_smoothing,
+    entropy_coefficient, threshold, support,
+):  # fmt: skip
+    """Compute the loss rightly, but for `threshold(products)` and the student's `support`."""
+    losses = []
+    for z, c, y in zip(student_logits, critic_logits, targets, strict=True):
+        logits, gold = c.detach(), int(y)
+        proposals = [*z.detach().topk(top_k).indices.tolist(), *logits.topk(top_k).indices.tolist()]
+        actions = list(dict.fromkeys([*proposals, gold]))
+        mentor = logits.softmax(-1)[actions]
+        reality = torch.full_like(mentor, label_smoothing / max(len(actions) - 1, 1))
+        reality[actions.index(gold)] = 1 - label_smoothing
+        products = reality**reality_weight * mentor**critic_weight
+        shares = products / products.sum()
+        rewards = torch.where(shares >= threshold(products), shares, 0.0)
+        rewards[actions.index(gold)] = shares.max()
+        log_pi, places = support(z, actions)
+        likelihoods = torch.where(rewards > 0, rewards / rewards.sum() * log_pi[places], 0.0)
+        entropy = -torch.where(log_pi > -torch.inf, log_pi.exp() * log_pi, 0.0).sum()
+        losses.append(-likelihoods.sum() - entropy_coefficient * entropy)
+    return torch.stack(losses).mean()
 
 
 def loose_threshold(
@@ -118,15 +119,12 @@ def loose_threshold(
     label_smoothing=0.1, entropy_coefficient=0.01,
 ):  # fmt: skip
     """Shares are compared with the mean of products that are not normalized."""
-    losses = []
-    for z, c, y in zip(student_logits, critic_logits, targets, strict=True):
-        actions = _actions(z.detach(), c.detach(), y, top_k)
-        u = _products(c.detach(), actions, y, reality_weight, critic_weight, label_smoothing)
-        weights = _target(u, actions.index(int(y)), u.sum() / len(actions))
-        log_pi = z.log_softmax(-1)
-        likelihood = torch.where(weights > 0, weights * log_pi[actions], 0.0).sum()
-        losses.append(-likelihood - entropy_coefficient * _entropy(log_pi))
-    return torch.stack(losses).mean()
+    return _avatarl(
+        student_logits, critic_logits, targets, top_k, reality_weight, critic_weight,
+        label_smoothing, entropy_coefficient,
+        lambda products: products.mean(),
+        lambda z, actions: (z.log_softmax(-1), actions),
+    )  # fmt: skip
 
 
 def subset_softmax(
@@ -134,15 +132,12 @@ def subset_softmax(
     label_smoothing=0.1, entropy_coefficient=0.01,
 ):  # fmt: skip
     """The student's probabilities are those among the actions."""
-    losses = []
-    for z, c, y in zip(student_logits, critic_logits, targets, strict=True):
-        actions = _actions(z.detach(), c.detach(), y, top_k)
-        u = _products(c.detach(), actions, y, reality_weight, critic_weight, label_smoothing)
-        weights = _target(u, actions.index(int(y)), 1 / len(actions))
-        log_pi = z[actions].log_softmax(-1)
-        likelihood = torch.where(weights > 0, weights * log_pi, 0.0).sum()
-        losses.append(-likelihood - entropy_coefficient * _entropy(log_pi))
-    return torch.stack(losses).mean()
+    return _avatarl(
+        student_logits, critic_logits, targets, top_k, reality_weight, critic_weight,
+        label_smoothing, entropy_coefficient,
+        lambda products: 1 / len(products),
+        lambda z, actions: (z[actions].log_softmax(-1), range(len(actions))),
+    )  # fmt: skip
 
 
 # --- ALLO
