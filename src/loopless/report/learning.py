@@ -18,6 +18,7 @@ from loopless.report.gathering import RunView
 from loopless.report.markup import Markup, prose, setting, several, tag
 from loopless.runs.glossary import METRICS
 from loopless.runs.pictures import look, plots
+from loopless.runs.pictures.comparison import flatten
 from loopless.runs.progress.quantities import clock_time, count, number
 
 # Metric → what a reader calls it. A run is judged by the first of these that it has logged.
@@ -157,7 +158,7 @@ def article(run: RunView, at: int) -> Markup:
         _more(several(len(rest), "more curve"), tag("div", *rest, class_="small"))
         if rest
         else None,
-        _more("Configuration", _table(dict(_flat(run.settings)))) if run.settings else None,
+        _more("Configuration", _table(dict(flatten(run.settings)))) if run.settings else None,
         _more("Where it comes from", _table(_facts(run.facts))),
         id=f"run-{at}",
     )  # fmt: skip
@@ -275,18 +276,10 @@ def _table(values: Mapping[str, Any]) -> Markup:
     return tag("dl", *rows)
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
 def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the command, the commit and the versions, by name."""
     command = facts.get("command")
     rest = {name: x for name, x in facts.items() if name not in ("command", "commit", "format")}
     first = {"command": " ".join(map(str, command))} if isinstance(command, list) else {}
     first |= {"commit": str(facts["commit"])[:9]} if facts.get("commit") else {}
-    return first | {name.removeprefix("packages."): x for name, x in _flat(rest)}
+    return first | {name.removeprefix("packages."): x for name, x in flatten(rest)}

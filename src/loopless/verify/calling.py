@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from loopless.verify import arrays
-from loopless.verify.contracts.contract import Contract
+from loopless.verify.contracts.contract import Contract, Tolerances, same
 from loopless.verify.plans import Plan, Record
 
 CALL_S = 10.0
@@ -70,6 +70,17 @@ def muted() -> Iterator[io.StringIO]:
     with contextlib.redirect_stdout(out), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield out
+
+
+def fits(mistake: Callable, case: Mapping, answers: Mapping, tolerances: Tolerances) -> bool:
+    """Return whether a known mistake gives these answers to a case, where it gives any."""
+    try:
+        with muted():
+            mistaken = mistake(case)
+    except (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError):
+        return False
+    compared = {name: x for name, x in answers.items() if name in mistaken}
+    return bool(compared) and same(compared, mistaken, tolerances)
 
 
 @dataclass

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from loopless.verify.calling import muted
-from loopless.verify.contracts.contract import Contract, Tolerances, same
+from loopless.verify.calling import fits
+from loopless.verify.contracts.contract import Contract, Tolerances
 from loopless.verify.forms import Hidden
 from loopless.verify.mutants import MUTANTS
 
@@ -37,6 +37,10 @@ class Observation:
     tolerances: Tolerances
     is_wrong: bool
 
+    def fits(self, answer: Callable) -> bool:
+        """Return whether a known mistake, `answer`, gives the same answers."""
+        return fits(answer, self.case, self.answers, self.tolerances)
+
 
 def diagnose(
     observations: Sequence[Observation], contract: Contract, hidden: Sequence[Hidden]
@@ -51,11 +55,11 @@ def diagnose(
         cases.get(x.property, []).append(number)
     explanations = {name: [] for name in cases}
     for mistakes, cost, answer in _explanations(contract, hidden):
-        fits = cache(lambda number, answer=answer: _fits(answer, observations[number]))
-        explained = [name for name, numbers in cases.items() if all(map(fits, numbers))]
+        fitting = cache(lambda number, answer=answer: observations[number].fits(answer))
+        explained = [name for name, numbers in cases.items() if all(map(fitting, numbers))]
         if explained:
             # Of two that explain as much, prefer the one that fits more cases, then the simpler.
-            score = len(explained), sum(map(fits, range(len(observations)))), -cost
+            score = len(explained), sum(map(fitting, range(len(observations)))), -cost
             for name in explained:
                 explanations[name].append((score, mistakes))
     chosen: list[str] = []
@@ -93,13 +97,3 @@ def _seen_by(together: Sequence[Hidden], case: Mapping) -> dict:
     for x in together:
         case = x.seen(case)
     return case
-
-
-def _fits(answer: Callable, observation: Observation) -> bool:
-    try:
-        with muted():
-            mistaken = answer(observation.case)
-    except (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError):
-        return False
-    compared = {name: x for name, x in observation.answers.items() if name in mistaken}
-    return bool(compared) and same(compared, mistaken, observation.tolerances)

@@ -15,7 +15,7 @@ from time import monotonic
 import numpy as np
 
 from loopless.verify import Options, UsageError
-from loopless.verify.calling import Caller, Refused, TimeUp, muted
+from loopless.verify.calling import Caller, Refused, TimeUp, fits
 from loopless.verify.cases.sources import Seeded
 from loopless.verify.contracts.contract import Contract, Tolerances, same
 from loopless.verify.plans import Plan, plans
@@ -113,20 +113,11 @@ def _try(function, contract, plan, probes, call_s, errors) -> Trial | None:
             right, plan = right + 1, replace(plan, coarse=True)
         else:
             explained = any(
-                _matches(mistake, case, answers, tolerances)
+                fits(mistake, case, answers, tolerances)
                 for _, mistake in contract.mistakes.values()
             )
             break
     return Trial(replace(plan, reading=reading or {}), right, explained)
-
-
-def _matches(mistake: Callable, case: Mapping, answers: Mapping, tolerances: Tolerances) -> bool:
-    try:
-        with muted():
-            mistaken = mistake(case)
-    except (ValueError, KeyError, IndexError, ZeroDivisionError):
-        return False
-    return bool(mistaken) and same(answers, mistaken, tolerances)
 
 
 def _tolerances(caller: Caller, case: Mapping, right_answers: Mapping, *coarse: str) -> Tolerances:

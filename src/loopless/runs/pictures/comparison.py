@@ -133,14 +133,15 @@ def settings_of(run: Run) -> dict[str, Any]:
         trainer = json.loads((run.folder / "run.json").read_text())["trainer"]
     except (OSError, ValueError, LookupError, TypeError):
         return {}
-    settings = {name: value for name, value in _flat(tree) if name not in IDENTITY}
+    settings = {name: value for name, value in flatten(tree) if name not in IDENTITY}
     return {"trainer": trainer, **settings}
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values in nested tables by their dotted names."""
     for name, value in tree.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 

@@ -206,10 +206,6 @@ class ALLORun(Run):
     def evaluate(self) -> Mapping[str, Any]:
         raise NotImplementedError("ALLO has no separate evaluations: every row of metrics is one")
 
-    def arrays(self) -> Mapping[str, Any]:
-        """Return all arrays of a checkpoint by name."""
-        return trees.flatten(self._tree())
-
     def _tree(self) -> dict[str, Any]:
         learner = self.state
         weights = {"online": learner.weights, "eigenvalues": self._eigenvalues(learner)}

@@ -54,6 +54,14 @@ class Run:
         """Return the name of one agent of several."""
         return f"seed {self.config.seed + number}"
 
+    def arrays(self) -> Mapping[str, Any]:
+        """Return all arrays of a checkpoint by name."""
+        return trees.flatten(self._tree())
+
+    def _tree(self) -> dict[str, Any]:
+        """Return all that a checkpoint saves, with what the policy acts by under "weights"."""
+        raise NotImplementedError
+
     def settle(self, folder: Path) -> None:
         """Write into the folder of a new run what it needs beside checkpoints: here, nothing."""
 
@@ -136,10 +144,6 @@ class CompiledRun(Run):
         key = fold(self.key, episodes.EVALUATION)
         returns, lengths = self._evaluate(self.learner.acting(), key)
         return episodes.evaluation_metrics(np.asarray(returns), np.asarray(lengths))
-
-    def arrays(self) -> Mapping[str, Any]:
-        """Return all arrays of a checkpoint by name."""
-        return trees.flatten(self._tree())
 
     def _tree(self) -> dict[str, Any]:
         acting, rest = split(self.learner)
@@ -235,10 +239,6 @@ class HostedRun(Run):
         self._evaluation_envs.restart(config.seed + episodes.EVALUATION)
         policy = self.agent.greedy_policy()
         return episodes.evaluation_metrics(*first_episodes(self._evaluation_envs, policy))
-
-    def arrays(self) -> Mapping[str, Any]:
-        """Return all arrays of a checkpoint by name."""
-        return trees.flatten(self._tree())
 
     def _tree(self) -> dict[str, Any]:
         numbers = {"event": np.int64(self.event), "episodes": np.int64(self.episodes)}

@@ -162,10 +162,6 @@ class TextRun(Run):
         row = self.data.loss_metrics("validation", loss)
         return row | {"tokens": self.event * self._tokens_per_update} | self._baselines
 
-    def arrays(self) -> Mapping[str, Any]:
-        """Return all arrays of a checkpoint by name."""
-        return trees.flatten(self._tree())
-
     def _tree(self) -> dict[str, Any]:
         rest = self.state._replace(weights=None)
         return {"weights": self.state.weights, "learner": rest, "event": np.int64(self.event)}
