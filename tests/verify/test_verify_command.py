@@ -120,4 +120,4 @@ def test_the_last_line_says_who_is_faster():
     line = verdict(report)
     assert line == "equal on 10 cases; ours is 212× faster at 128×64 (21.2 ms and 100 µs)."
     report.timing = Timing("128×64", 50e-6, 100e-6)
-    assert "yours is 2.0× faster" in verdict(report)
+    assert "yours is 2× faster" in verdict(report)

@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from loopless.bench.table import quantity, times
+
 if TYPE_CHECKING:
     from loopless.verify.calling import Caller
 
@@ -134,11 +136,11 @@ def verdict(report: Report) -> str:
         return f"{line}."
     ratio = report.timing.theirs / report.timing.ours
     if ratio >= 1:
-        speed = f"ours is {_ratio(ratio)}× faster"
+        speed = f"ours is {times(ratio)} faster"
     else:
-        speed = f"yours is {_ratio(1 / ratio)}× faster"
-    times = f"{_time(report.timing.theirs)} and {_time(report.timing.ours)}"
-    return f"{line}; {speed} at {report.timing.case} ({times})."
+        speed = f"yours is {times(1 / ratio)} faster"
+    both = " and ".join(quantity(x, "s") for x in (report.timing.theirs, report.timing.ours))
+    return f"{line}; {speed} at {report.timing.case} ({both})."
 
 
 def as_text(report: Report) -> str:
@@ -182,17 +184,6 @@ def _show_case(failing: Failing, console: Console) -> None:
         table.add_row(*row, "←" if is_wrong else "", style="red" if is_wrong else None)
     console.print(table)
     console.print()
-
-
-def _ratio(ratio: float) -> str:
-    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}"
-
-
-def _time(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
 
 
 # --- the smallest failing case as a table
