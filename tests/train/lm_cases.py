@@ -56,7 +56,7 @@ def train(root: Path, config, name: str, dies_after: int | None = None) -> Path:
     """A run from its start; it dies when the chunk after this step begins."""
     trainer = make(config)
     with RunFolder.create(root, name, name_of(config), config) as run:
-        trainer.settle(run.path)
+        trainer.write_inputs(run.path)
         go(trainer, run, config, None, dies_after)
     return root / name
 

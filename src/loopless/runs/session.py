@@ -7,6 +7,7 @@ for all trainers. `tests/runs/test_session.py` shows it with a trainer of a few 
 import tomllib
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,7 +36,7 @@ MAY_CHANGE = {
 
 
 class Trainer(Protocol):
-    """What a run needs of a trainer. A step is whatever `total` counts.
+    """What a run and the commands need of a trainer. A step is whatever `total` counts.
 
     It may also have `snapshot() -> arrays` for pictures of its own, `shown` (the metrics that the
     display shows), and `judged_by` (the metric whose largest value marks the best weights; the
@@ -63,6 +64,14 @@ class Trainer(Protocol):
 
     def restore(self, checkpoint: Checkpoint) -> str:
         """Continue from a checkpoint, and return in words what could not be restored."""
+        ...
+
+    def write_inputs(self, folder: Path) -> None:
+        """Write into the folder of a new run what a resume needs beside checkpoints."""
+        ...
+
+    def outcome(self, last: Mapping[str, Any]) -> str | None:
+        """Return the result in words, from the last metrics; None if they do not tell."""
         ...
 
     def close(self) -> None: ...

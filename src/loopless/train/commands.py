@@ -77,7 +77,7 @@ def train_new(name: str, config: Any) -> Path:
     with run:
         print(f"Run {run.path}", file=sys.stderr)
         try:
-            trainer.settle(run.path)
+            trainer.write_inputs(run.path)
         except BaseException:
             trainer.close()
             raise
@@ -222,7 +222,7 @@ def export(path: Path, output: Path | None, checkpoint: str, agent: int) -> None
     arrays, card = registry.trainer(run.trainer).export(config, weights)
     target = output or run.path / "policy.safetensors"
     export_weights(target, arrays, {"run": run.name, "trainer": run.trainer, **card})
-    print(f"Written {target} and {target.with_suffix('.json')}")
+    print(f"Wrote {target} and {target.with_suffix('.json')}")
 
 
 def _load_weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, Any, Any]:
@@ -264,7 +264,7 @@ def plot(paths: Sequence[Path], output: Path | None) -> None:
     if len(paths) == 1:
         run = plots.Run.read(paths[0])
         count = sum(bool(plots.draw(run, name)) for name in plots.PICTURES)
-        print(f"Drawn {count} pictures in {paths[0] / 'plots'}")
+        print(f"Drew {count} pictures in {paths[0] / 'plots'}")
         if output is None:
             return
     target = output or Path("comparison.png")
@@ -273,4 +273,4 @@ def plot(paths: Sequence[Path], output: Path | None) -> None:
             [f"plot: cannot write {target}. Name a .png, .pdf or .svg file in an existing folder."]
         )
     look.write(comparison(paths), target)
-    print(f"Drawn {target}")
+    print(f"Drew {target}")

@@ -207,9 +207,9 @@ def test_e12_a_stopped_learner_does_not_move_its_target_network():
     algorithm = algorithm_of(small(target_every=64))
     learner = learner_of(algorithm)
     step = jnp.int32(64)
-    assert_same(algorithm.follow(learner, step).target, learner.weights)
+    assert_same(algorithm.update_target(learner, step).target, learner.weights)
     failed = learner._replace(failed=jnp.ones((), bool))
-    assert_same(algorithm.follow(failed, step), failed)
+    assert_same(algorithm.update_target(failed, step), failed)
 
 
 # --- the target network --------------------------------------------------------------------------
@@ -221,7 +221,9 @@ def test_the_target_network_is_copied_when_its_steps_have_passed(every, copies):
     algorithm = algorithm_of(config)
     fresh = learner_of(algorithm)
     moved = [
-        bool(np.array_equal(algorithm.follow(fresh, jnp.int32(10 * k)).target, fresh.weights))
+        bool(
+            np.array_equal(algorithm.update_target(fresh, jnp.int32(10 * k)).target, fresh.weights)
+        )
         for k in range(1, 9)
     ]
     assert sum(moved) == copies
@@ -232,7 +234,7 @@ def test_polyak_takes_over_a_share():
     algorithm = algorithm_of(small(target="polyak", tau=0.25, target_every=64))
     learner = learner_of(algorithm)
     expected = 0.75 * np.asarray(learner.target) + 0.25 * np.asarray(learner.weights)
-    found = algorithm.follow(learner, jnp.int32(64)).target
+    found = algorithm.update_target(learner, jnp.int32(64)).target
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 

@@ -54,7 +54,7 @@ def test_a_failed_learner_accepts_nothing_any_more(on_nan):
 
 @pytest.mark.parametrize("number", [GOOD, BAD])
 def test_an_update_that_is_held_back_is_neither_accepted_nor_skipped(number):
-    verdict = health.judge(learner(), "skip", number, hold=jnp.asarray(True))
+    verdict = health.judge(learner(), "skip", number, left_out=jnp.asarray(True))
     assert not bool(verdict.accepted)
     assert counters(verdict) == [5, 2, False]
 

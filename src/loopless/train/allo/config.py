@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from loopless.train.engine.options import RunOptions, range_problems
 
-A_TENTH = math.nan  # stands for a tenth of learning_rate until a config is made
+DERIVED = math.nan  # a tenth of learning_rate, computed when a config is made
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ALLO(RunOptions):
     """Pairs per gradient step, and states in each further batch."""
     learning_rate: float = 1e-3
     """Adam's step size at the start."""
-    learning_rate_end: float = A_TENTH
+    learning_rate_end: float = DERIVED
     """Adam's step size at the end of the run, reached in a line; a tenth of learning_rate if left
     out."""
     dual_start: float = 0.0

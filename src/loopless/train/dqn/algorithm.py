@@ -184,7 +184,7 @@ class DQNAlgorithm:
         (learner, priorities), report = lax.scan(once, start, None, self.config.repeats)
         return learner, (report, priorities)
 
-    def follow(self, learner: DQNLearner, step: jax.Array) -> DQNLearner:
+    def update_target(self, learner: DQNLearner, step: jax.Array) -> DQNLearner:
         """Move the target network, after the event that ended with environment step `step`."""
         config = self.config
         if config.target == "off":

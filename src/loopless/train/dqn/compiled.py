@@ -128,7 +128,7 @@ class CompiledDQN:
             step = (number + 1) * config.train_every
             beta = algorithm.beta(step)
             learner, replay, report = algorithm.learn(learner, replay, for_learning, beta)
-            learner = algorithm.follow(learner, step)
+            learner = algorithm.update_target(learner, step)
         return state._replace(learner=learner, replay=replay), (episodes, report)
 
     def collect(

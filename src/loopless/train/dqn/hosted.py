@@ -203,7 +203,9 @@ def learn_event(
         return (learner, replay), jnp.full(len(DQNReport._fields), jnp.nan, jnp.float32)
     step = (number + 1) * algorithm.config.train_every
     learner, replay, report = algorithm.learn(learner, replay, key, algorithm.beta(step))
-    return (algorithm.follow(learner, step), replay), jnp.stack([part.mean() for part in report])
+    return (algorithm.update_target(learner, step), replay), jnp.stack(
+        [part.mean() for part in report]
+    )
 
 
 def learning_keys(run_key: jax.Array, first: jax.Array, events: int) -> jax.Array:

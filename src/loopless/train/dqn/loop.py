@@ -18,7 +18,7 @@ class Loop:
 
     def __init__(self, algorithm: DQNAlgorithm) -> None:
         self.config, self.replay = algorithm.config, algorithm.replay
-        self.beta, self.follow = algorithm.beta, jax.jit(algorithm.follow)
+        self.beta, self.update_target = algorithm.beta, jax.jit(algorithm.update_target)
         self.add = jax.jit(algorithm.replay.add, donate_argnums=0)
         self._sample = jax.jit(algorithm.sample, static_argnums=3)
         self._target_values = jax.jit(algorithm.target_values)
@@ -55,7 +55,7 @@ class Loop:
         """Make the updates of event `number`, then move the target network."""
         step = jnp.int32((number + 1) * self.config.train_every)
         learner, replay, report = self.learn(learner, replay, key, self.beta(step))
-        return self.follow(learner, step), replay, report
+        return self.update_target(learner, step), replay, report
 
 
 def chunk_by_loop(program: Any, events: int, learning: bool) -> Callable:

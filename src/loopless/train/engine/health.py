@@ -30,19 +30,21 @@ class Verdict(NamedTuple):
         return {"updates": self.updates, "skipped": self.skipped, "failed": self.failed}
 
 
-def judge(learner: Any, on_nan: str, *numbers: jax.Array, hold: jax.Array | None = None) -> Verdict:
+def judge(
+    learner: Any, on_nan: str, *numbers: jax.Array, left_out: jax.Array | None = None
+) -> Verdict:
     """Decide whether an update with these numbers (its loss, its gradient's norm) is accepted.
 
-    `learner` has the counters `updates`, `skipped` and `failed`. hold: whether the algorithm itself
-    leaves the update out; then it is neither accepted nor counted as skipped.
+    `learner` has the counters `updates`, `skipped` and `failed`. left_out: whether the algorithm
+    itself leaves the update out; then it is neither accepted nor counted as skipped.
     """
     finite = jnp.ones((), bool)
     for number in numbers:
         finite &= jnp.isfinite(number).all()
     failed = learner.failed | (~finite if on_nan == "stop" else False)
     accepted, skipped = finite & ~failed, ~finite
-    if hold is not None:
-        accepted, skipped = accepted & ~hold, skipped & ~hold
+    if left_out is not None:
+        accepted, skipped = accepted & ~left_out, skipped & ~left_out
     return Verdict(finite, accepted, learner.updates + accepted, learner.skipped + skipped, failed)
 
 

@@ -49,37 +49,32 @@ class Optimizer:
         count, decay = moments.count + accepted, self.decay
         if isinstance(decay, int | float):
             decay = jax.tree.map(lambda _: decay, weights)
-        trees = weights, moments.mu, moments.nu, gradient
-        one, two = self.beta_1, self.beta_2
+
+        def gated(new, old):
+            return jnp.where(accepted, new.astype(old.dtype), old)
 
         def move(w, mu, nu, g, decay) -> tuple:
-            # 1 − βᵗ by expm1, because a subtraction would lose digits while t is small.
-            shares = (-jnp.expm1(count.astype(w.dtype) * _log(beta)) for beta in (one, two))
-            numbers = one, 1 - one, two, 1 - two, self.epsilon, decay, rate, *shares, accepted
-            return _adam(w, mu, nu, g, numbers)
+            mu = gated(self.beta_1 * mu + (1 - self.beta_1) * g, mu)
+            nu = gated(self.beta_2 * nu + (1 - self.beta_2) * g * g, nu)
+            # Without the barrier XLA would compute the new moments again from the old ones.
+            mu, nu = jax.lax.optimization_barrier((mu, nu))
+            mean, square = (
+                x / _seen_share(beta, count.astype(w.dtype))
+                for x, beta in ((mu, self.beta_1), (nu, self.beta_2))
+            )
+            change = mean / (jnp.sqrt(square) + self.epsilon)
+            return gated(w - rate * (change + decay * w), w), mu, nu
 
-        leaves = zip(*map(jax.tree.leaves, (*trees, decay)), strict=True)
+        trees = weights, moments.mu, moments.nu, gradient, decay
+        leaves = zip(*map(jax.tree.leaves, trees), strict=True)
         new = zip(*(move(*arrays) for arrays in leaves), strict=True)
         weights, mu, nu = map(jax.tree.structure(weights).unflatten, new)
         return weights, Moments(count, mu, nu)
 
 
-def _log(x: float) -> float:
-    return math.log(x) if x else -math.inf
-
-
-def _adam(w, mu, nu, g, numbers: tuple) -> tuple:
-    """Return one array's weights and moments after a step."""
-    one, rest_of_one, two, rest_of_two, epsilon, decay, rate, of_mu, of_nu, accepted = numbers
-
-    def gated(new, old):
-        return jnp.where(accepted, new.astype(old.dtype), old)
-
-    mu, nu = gated(one * mu + rest_of_one * g, mu), gated(two * nu + rest_of_two * g * g, nu)
-    # Without the barrier XLA would compute the new moments a second time from the old ones.
-    mu, nu = jax.lax.optimization_barrier((mu, nu))
-    change = mu / of_mu / (jnp.sqrt(nu / of_nu) + epsilon)
-    return gated(w - rate * (change + decay * w), w), mu, nu
+def _seen_share(beta: float, count: jax.Array) -> jax.Array:
+    """Return 1 − βᵗ, by expm1, because a subtraction would lose digits while t is small."""
+    return -jnp.expm1(count * (math.log(beta) if beta else -math.inf))
 
 
 def clip_by_norm(gradient: Any, norm: Any, max_norm: float | None) -> Any:

@@ -28,18 +28,17 @@ Chunk = Callable[[Any, jax.Array, Any], tuple]  # (state, key, first event) → 
 class Run:
     """What runs of all trainers share: counting events, and describing failure and result.
 
-    `chunks` says how many events come next (`schedules.Chunks`, or the like); `each` is the number
-    of steps in an event.
+    `chunks` says how many events come next (`schedules.Chunks`, or the like).
     """
 
-    def __init__(self, config: Any, chunks: Any, each: int) -> None:
-        self.config, self.chunks, self.each = config, chunks, each
-        self.event, self.total = 0, chunks.events * each
+    def __init__(self, config: Any, chunks: Any, steps_per_event: int) -> None:
+        self.config, self.chunks, self.steps_per_event = config, chunks, steps_per_event
+        self.event, self.total = 0, chunks.events * steps_per_event
         self.episodes: Any = 0
 
     @property
     def step(self) -> int:
-        return self.event * self.each
+        return self.event * self.steps_per_event
 
     @property
     def learner(self) -> Any:
@@ -62,8 +61,8 @@ class Run:
         """Return all that a checkpoint saves, with what the policy acts by under "weights"."""
         raise NotImplementedError
 
-    def settle(self, folder: Path) -> None:
-        """Write into the folder of a new run what it needs beside checkpoints: here, nothing."""
+    def write_inputs(self, folder: Path) -> None:
+        """Write into the folder of a new run what a resume needs beside checkpoints: nothing."""
 
     def outcome(self, last: Mapping[str, Any]) -> str | None:
         """Return the result in words, from the last metrics; None if they do not tell."""
@@ -106,8 +105,8 @@ class Program(Protocol):
 class CompiledRun(Run):
     """A run whose environments and learner are one program, with `config.seeds` agents in it."""
 
-    def __init__(self, config: Any, program: Program, chunks: Any, each: int) -> None:
-        super().__init__(config, chunks, each)
+    def __init__(self, config: Any, program: Program, chunks: Any, steps_per_event: int) -> None:
+        super().__init__(config, chunks, steps_per_event)
         self.program = program
         self.episodes = np.zeros((config.seeds,) if config.seeds > 1 else (), np.int64)
         keys = [jax.random.key(config.seed + i) for i in range(config.seeds)]
@@ -200,8 +199,8 @@ class HostedAgent(Protocol):
 class HostedRun(Run):
     """A run in Gymnasium environments on the host, whose learner is called between their steps."""
 
-    def __init__(self, config: Any, agent: HostedAgent, chunks: Any, each: int) -> None:
-        super().__init__(config, chunks, each)
+    def __init__(self, config: Any, agent: HostedAgent, chunks: Any, steps_per_event: int) -> None:
+        super().__init__(config, chunks, steps_per_event)
         self.agent = agent
         self._evaluation_envs: HostedEnvs | None = None
 

@@ -92,7 +92,7 @@ class TextRun(Run):
     def learner(self) -> Learner:
         return self.state
 
-    def settle(self, folder: Path) -> None:
+    def write_inputs(self, folder: Path) -> None:
         """Write the tokens, the baselines and the advisor into the folder of this new run."""
         print(self.introduction(), file=sys.stderr)
         save_data(self.data.dataset, folder)

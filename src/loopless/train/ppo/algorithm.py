@@ -81,7 +81,7 @@ class PPOAlgorithm:
     head: Head
     rebuild: Callable[[jax.Array], ActorCritic]
     optimizer: Optimizer
-    cuts: int  # by a time limit, to expect in a rollout: `width` of `next_values`
+    truncations: int  # to expect in a rollout: `width` of `rollouts.next_values`
 
     # --- networks ------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class PPOAlgorithm:
             jnp.zeros(config.envs, jnp.float32), zero, zero, zero, jnp.zeros((), bool),
         )  # fmt: skip
 
-    def see(self, acting: Mapping[str, jax.Array], obs: jax.Array) -> jax.Array:
+    def normalize_obs(self, acting: Mapping[str, jax.Array], obs: jax.Array) -> jax.Array:
         """Return observations as the network gets them: normalized, if so configured."""
         if not self.config.normalize_obs:
             return obs
@@ -106,29 +106,29 @@ class PPOAlgorithm:
 
     def prepare(self, learner: PPOLearner, acted: dict, rollout: Rollout) -> tuple:
         """Return the learner, and the steps' fields [T, N, ...]; `acted`: the arrays that acted."""
-        config, net, valid = self.config, self.rebuild(acted["online"]), rollout.valid
-        all_obs, starts, rewards = self.see(acted, rollout.all_obs), rollout.starts, rollout.reward
-        params, own, all_values, memories = net.unroll(rollout.memory, all_obs, starts)
+        config, starts, rewards, valid = self.config, rollout.starts, rollout.reward, rollout.valid
+        net, all_obs = self.rebuild(acted["online"]), self.normalize_obs(acted, rollout.all_obs)
+        params, log_std, all_values, memories = net.unroll(rollout.memory, all_obs, starts)
         if config.normalize_rewards:
             rewards, returns, running = rollouts.scale_rewards(
                 learner.returns, learner.running, rewards, starts[:-1], valid, config.gamma
             )
             learner = learner._replace(returns=returns, running=running)
-        value_after = lambda memory, obs: net.value_after(memory, self.see(acted, obs))  # noqa: E731
+        value_after = lambda memory, obs: net.value_after(memory, self.normalize_obs(acted, obs))  # noqa: E731
         memories = memories if self.config.is_recurrent else ()
         advantages, returns = gae(
             rewards, all_values[:-1],
-            rollouts.next_values(rollout, all_values, value_after, memories, self.cuts),
+            rollouts.next_values(rollout, all_values, value_after, memories, self.truncations),
             rollout.terminated, rollout.truncated,
             gamma=config.gamma, lambda_=config.gae_lambda, valid=valid,
         )  # fmt: skip
         if config.normalize_advantages == "batch":
             advantages = normalize(advantages, valid)
         steps = {
-            "obs": self.see(learner.acting(), rollout.all_obs[:-1]), "action": rollout.action,
-            "old_log_prob": self.head(params[:-1], own, rollout.masks).log_prob(rollout.action),
-            "old_value": all_values[:-1], "advantage": advantages, "return": returns,
-            "valid": valid, "mask": rollout.masks,
+            "obs": self.normalize_obs(learner.acting(), rollout.all_obs[:-1]),
+            "old_log_prob": self.head(params[:-1], log_std, rollout.masks).log_prob(rollout.action),
+            "action": rollout.action, "old_value": all_values[:-1], "advantage": advantages,
+            "return": returns, "valid": valid, "mask": rollout.masks,
             "starts": starts[:-1] if self.config.is_recurrent else None,
         }  # fmt: skip
         return learner, {name: x for name, x in steps.items() if x is not None}
@@ -139,10 +139,10 @@ class PPOAlgorithm:
         """Return the loss of a minibatch; and for `has_aux` the loss again, with its parts."""
         config, net, valid = self.config, self.rebuild(weights), batch.get("valid")
         if self.config.is_recurrent:
-            params, own, values, _ = net.unroll(batch["memory"], batch["obs"], batch["starts"])
+            params, log_std, values, _ = net.unroll(batch["memory"], batch["obs"], batch["starts"])
         else:
-            params, own, values = net(batch["obs"])
-        actions = self.head(params, own, batch.get("mask"))
+            params, log_std, values = net(batch["obs"])
+        actions = self.head(params, log_std, batch.get("mask"))
         log_probs, entropies = actions.log_prob(batch["action"]), actions.entropy(batch["action"])
         advantages = batch["advantage"]
         if config.normalize_advantages == "minibatch":
@@ -174,7 +174,7 @@ class PPOAlgorithm:
         norm = jnp.sqrt(jnp.dot(gradient, gradient))
         if config.target_kl is not None:
             stop |= parts.approximate_kl > config.target_kl
-        verdict = health.judge(learner, config.on_nan, loss, norm, hold=stop)
+        verdict = health.judge(learner, config.on_nan, loss, norm, left_out=stop)
         gradient = clip_by_norm(gradient, norm, config.max_gradient_norm)
         args = learner.weights, learner.moments, gradient, numbers["learning_rate"]
         weights, moments = self.optimizer.step(*args, verdict.accepted)
@@ -237,8 +237,8 @@ def build(config: PPO, obs: Box, actions: Space, max_steps: int | None) -> PPOAl
         raise BadConfig([str(error)]) from None
     rebuild = rebuilder(partial(network, config, obs, head, jax.random.key(0)))
     optimizer = Optimizer(epsilon=config.adam_epsilon)
-    cuts = config.envs * -(-config.horizon // (max_steps or config.horizon))
-    return PPOAlgorithm(config, obs, head, rebuild, optimizer, cuts)
+    truncations = config.envs * -(-config.horizon // (max_steps or config.horizon))
+    return PPOAlgorithm(config, obs, head, rebuild, optimizer, truncations)
 
 
 def network(config: PPO, obs: Box, head: Head, key: jax.Array) -> ActorCritic:

@@ -127,8 +127,10 @@ class CompiledPPO:
             running, obs, memory, starts = now
             noise, draws = x
             mask = world.mask(running)
-            params, own, _, memory = net.step(memory, algorithm.see(acting, obs), starts)
-            action = head(params, own, mask).sample(noise)
+            params, log_std, _, memory = net.step(
+                memory, algorithm.normalize_obs(acting, obs), starts
+            )
+            action = head(params, log_std, mask).sample(noise)
             running, after = world.step(running, head.to_env(action), draws)
             one_step = Rollout(
                 obs, after.next_obs, action, after.reward, after.terminated, after.truncated,
@@ -156,8 +158,10 @@ class CompiledPPO:
         starts = jnp.zeros(envs, bool)
 
         def act(memory, obs, mask):
-            params, own, _, memory = net.step(memory, algorithm.see(acting, obs), starts)
-            return memory, algorithm.head.to_env(algorithm.head(params, own, mask).mode())
+            params, log_std, _, memory = net.step(
+                memory, algorithm.normalize_obs(acting, obs), starts
+            )
+            return memory, algorithm.head.to_env(algorithm.head(params, log_std, mask).mode())
 
         return play_once(self.evaluated, act, net.memory(envs), key)
 

@@ -113,8 +113,8 @@ class DevicePolicy:
     def _step(self, greedy: bool, acting, memory, obs, starts, mask, key, number) -> tuple:
         algorithm, head = self._algorithm, self._algorithm.head
         net = algorithm.rebuild(acting["online"])
-        params, own, _, memory = net.step(memory, algorithm.see(acting, obs), starts)
-        distribution = head(params, own, mask)
+        params, log_std, _, memory = net.step(memory, algorithm.normalize_obs(acting, obs), starts)
+        distribution = head(params, log_std, mask)
         noise = head.noise(jax.random.fold_in(key, number), (len(obs),))
         raw = distribution.mode() if greedy else distribution.sample(noise)
         return raw, head.to_env(raw), memory
