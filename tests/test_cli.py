@@ -88,7 +88,7 @@ def test_help_imports_no_array_library():
                 "allo_learning."
             ),
         ),
-        (("bench", "--threads", "0"), "--threads is 0"),
+        (("bench", "--threads", "0"), "--threads must be from 1 to "),
         (("bench", "--json", "."), "--json . is a folder"),
         (("bench", "--json", "taken/result.json"), "cannot make the folder"),
     ],
@@ -108,8 +108,14 @@ def test_bad_requests_get_one_line_and_exit_code_2(arguments, message, tmp_path)
         (["x"], ["there is no command 'x'. There are: train, resume,"]),
         ([], ["name a command."]),
         (["bench", "--quik"], ["unknown flag --quik. Did you mean --quick?"]),
-        (["play", "--episodes", "x"], ["--episodes is 'x'; it takes an integer", "RUN is missing"]),
-        (["resume", "a", "b", "--steps"], ["--steps has no value", "'b' is one word too many"]),
+        (
+            ["play", "--episodes", "x"],
+            ["--episodes must be an integer; received 'x'", "RUN is missing"],
+        ),
+        (
+            ["resume", "a", "b", "--steps"],
+            ["--steps must be an integer or None; received no value", "unexpected 'b'"],
+        ),
         (["verify", "a:b", "--library", "jaks"], ['one of "numpy", "torch", "jax"']),
     ],
 )

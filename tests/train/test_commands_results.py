@@ -49,7 +49,7 @@ def test_play_records_an_episode(run, tmp_path, capsys):
     [
         (["--record", "a.avi"], "neither a .gif nor an .mp4"),
         (["--checkpoint", "step_7"], "has no checkpoint 'step_7'. There are: step_"),
-        (["--agent", "1"], "agent is 1; this run has agents 0 to 0"),
+        (["--agent", "1"], "agent must be from 0 to 0; received 1."),
         (["--episodes", "0"], "received 0"),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_function_that_always_raises_is_bad_usage():
 
 @pytest.mark.parametrize(
     ("result", "message"),
-    [(None, "gives back nothing"), ("text", "gives back"), (3.0, "gives back"), ((), "gives back")],
+    [(None, "returns nothing"), ("text", "returns"), (3.0, "returns"), ((), "returns")],
 )
 def test_an_answer_that_is_none_is_bad_usage(result, message):
     def odd(rewards, values, gamma, lam):
@@ -83,7 +83,7 @@ def test_one_row_too_few_is_said():
     def short(rewards, values, next_values, terminated, truncated, gamma, lambda_):
         return right(rewards, values, next_values, terminated, truncated, gamma, lambda_)[:-1]
 
-    with pytest.raises(UsageError, match=r"gives back \(2, 4\); advantages has shape \(3, 4\)"):
+    with pytest.raises(UsageError, match=r"returns \(2, 4\); advantages has shape \(3, 4\)"):
         judge(short, "gae", QUICK)
 
 

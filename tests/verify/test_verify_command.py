@@ -92,7 +92,10 @@ def test_json_can_be_a_file(folder):
         (("my_code:mine", "--as", "gae"), "cannot tell what 'a' of its parameters"),
         (("my_code:right", "--as", "gae", "--map", "lam"), "write --map NAME=VALUE"),
         (("my_code:right", "--as", "gae", "--fix", "gamma=x"), "'x' is not a number"),
-        (("my_code:right", "--as", "gae", "--seconds", "0"), "--seconds is 0"),
+        (
+            ("my_code:right", "--as", "gae", "--seconds", "0"),
+            "--seconds must be above 0; received 0",
+        ),
         (("my_code:right", "--as", "gae", "--json", "."), "--json . is a folder"),
         (("my_code:right", "--as", "gae", "--layout", "x"), "--layout x is none of gae's"),
     ],

@@ -136,7 +136,7 @@ def check_request(suites: Sequence[str], options: Options, path: Path) -> list[R
         check(suite)
     cores = os.cpu_count() or 1
     if not 1 <= options.threads <= cores:
-        raise ValueError(f"bench: --threads is {options.threads}; this machine has 1 to {cores}.")
+        raise ValueError(f"bench: --threads must be from 1 to {cores}; received {options.threads}.")
     if options.grids is not None and not options.grids.is_dir():
         raise ValueError(f"bench: --grids {options.grids} is not a folder.")
     if path.is_dir():
@@ -176,7 +176,7 @@ def _flags(options: Options) -> list[str]:
 
 def _show_end(path: Path, old: list[Result], new: list[Result], options: Options) -> None:
     out = table.console()
-    out.print(f"Written to {path}", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"Wrote {path}", highlight=False, markup=False, soft_wrap=True)
     if options.compare:
         compare.show(compare.compare(old, new), out, str(options.compare))
 

@@ -164,16 +164,16 @@ def select_masks(masks: Any, present: Any, rows: np.ndarray, space: Space, what:
     """Return the masks of the environments `rows` [envs]; EnvError if one is missing."""
     if masks is None or (present is not None and not np.all(present[rows])):
         raise EnvError(
-            f'{what}: gave infos["{KEY}"] when it was reset, and later not for every environment. '
-            f"Give it after every reset and step."
+            f'{what}: infos["{KEY}"] is missing for some environments, but was there after the '
+            f"first reset. Give it after every reset and step."
         )
     masks = np.asarray(masks)[rows]
     if masks.dtype == object:  # Gymnasium's way of batching lists
         masks = np.array(masks.tolist())
     if masks.shape != (rows.sum(), mask_width(space)):
         raise EnvError(
-            f"{what}: action masks are [envs, ...] = {(len(rows), *masks.shape[1:])}; {space} "
-            f"needs {(len(rows), mask_width(space))}."
+            f"{what}: action masks have shape {(len(rows), *masks.shape[1:])}, but {space} needs "
+            f"{(len(rows), mask_width(space))}."
         )
     return masks
 

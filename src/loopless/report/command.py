@@ -40,7 +40,7 @@ def report(
     except OSError as problem:
         print(f"report: cannot write {out}: {problem.strerror}.", file=sys.stderr)
         return USAGE
-    print(f"Written {out} ({size / 1e6:.1f} MB): open it in a browser, or send it to someone.")
+    print(f"Wrote {out} ({size / 1e6:.1f} MB): open it in a browser, or send it to someone.")
     return INCOMPLETE if contents.problems else OK
 
 

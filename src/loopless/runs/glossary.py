@@ -88,7 +88,9 @@ METRICS: dict[str, Metric] = {
         "Mean over the components of how much of each lies in its true eigenspace: 1 is all.",
         "similarity",
     ),
-    "similarity": Metric("share", "The same of each component.", each="component"),
+    "similarity": Metric(
+        "share", "How much of each component lies in its true eigenspace.", each="component"
+    ),
     "eigenvalue": Metric(
         "eigenvalue",
         "Learned eigenvalue of each component, of the Laplacian of the pairs that were drawn.",
@@ -116,10 +118,12 @@ METRICS: dict[str, Metric] = {
         "Mean cross-entropy of the model on the validation windows, which are always the same.",
         "validation",
     ),
-    "critic_loss": Metric("nats per token", "The same of the critic.", "validation"),
+    "critic_loss": Metric(
+        "nats per token", "Mean cross-entropy of the critic on these windows.", "validation"
+    ),
     "token_trigram_loss": Metric(
         "nats per token",
-        "The same of a trigram model of the training tokens: what counting comes to.",
+        "Mean cross-entropy on these windows of a trigram model, counted from the training tokens.",
         "validation",
     ),
     "validation_per_character": Metric(
@@ -128,16 +132,18 @@ METRICS: dict[str, Metric] = {
         "validation_characters",
     ),
     "critic_per_character": Metric(
-        "nats per character", "The same of the critic.", "validation_characters"
+        "nats per character",
+        "The critic's loss on these windows, divided by the characters in them.",
+        "validation_characters",
     ),
     "token_trigram_per_character": Metric(
         "nats per character",
-        "The same of a trigram model of the training tokens.",
+        "The token trigram's loss on these windows, divided by the characters in them.",
         "validation_characters",
     ),
     "character_trigram_per_character": Metric(
         "nats per character",
-        "The same of a trigram model of the characters of the training text.",
+        "Mean cross-entropy of a trigram model, counted from the characters of the training text.",
         "validation_characters",
     ),
     "gold_reward": Metric(

@@ -238,7 +238,7 @@ def _load_weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, A
     arrays = checkpoints.load(name, kind="weights").arrays
     agents = agents_of(arrays, getattr(config, "agents", config.seeds))
     if not 0 <= agent < len(agents):
-        raise BadConfig([f"agent is {agent}; this run has agents 0 to {len(agents) - 1}."])
+        raise BadConfig([f"agent must be from 0 to {len(agents) - 1}; received {agent}."])
     return run, config, agents[agent]
 
 

@@ -130,17 +130,19 @@ class Caller:
             shape = np.shape(right_answers[name])
             if x.shape != shape:
                 if x.size != 1 or shape != ():
-                    raise Refused(f"gives back shape {x.shape} for {name}, not {shape}")
+                    raise Refused(f"returns shape {x.shape} for {name}, not {shape}")
                 x = x.reshape(())
             answers[name] = x
         return answers
 
     def _piece(self, outputs: Outputs, name: str, place: int) -> np.ndarray:
         if place >= len(outputs):
-            raise Refused(f"gives back {len(outputs)} things; {name} should be number {place + 1}")
+            raise Refused(
+                f"returns {len(outputs)} outputs, but {name} should be number {place + 1}"
+            )
         x = outputs[place][1]
         if x.dtype.kind not in "fiub":
-            raise Refused(f"gives back something of dtype {x.dtype} for {name}")
+            raise Refused(f"returns something of dtype {x.dtype} for {name}")
         self.watch.dtypes.add(str(x.dtype))
         return x.astype(np.float64)
 
@@ -240,7 +242,7 @@ class Caller:
         with self.quiet():
             result = self._invoke_compiled(arguments)
             if result is None:
-                raise Refused("gives back nothing")
+                raise Refused("returns nothing")
             outputs = []
             for name, x in arrays.outputs(result):
                 with contextlib.suppress(TypeError, ValueError):

@@ -76,9 +76,9 @@ def _check(options: Options, json: Path | None) -> None:
     """Raise UsageError with everything that is wrong with the request."""
     problems = []
     if options.cases < 1:
-        problems.append(f"--cases is {options.cases}; it must be at least 1")
+        problems.append(f"--cases must be at least 1; received {options.cases}")
     if not options.seconds > 0:
-        problems.append(f"--seconds is {options.seconds:g}; it must be positive")
+        problems.append(f"--seconds must be above 0; received {options.seconds:g}")
     if json is not None and str(json) != "-":
         if json.is_dir():
             problems.append(f"--json {json} is a folder; give the name of a file")

@@ -17,9 +17,11 @@ from loopless.verify.forms import Hidden
 from loopless.verify.mutants import MUTANTS
 
 SENTENCES = {m.name: m.sentence for m in MUTANTS} | {
-    "hears_of_no_end": "Is told of no episode end: one episode's rewards reach the one before it.",
-    "hears_of_no_truncation": (
-        "Is told of terminations only: at a truncation it goes on into the next episode."
+    "ignores_ends": (
+        "Takes no flag for the end of an episode: one episode's rewards reach the one before it."
+    ),
+    "ignores_truncations": (
+        "Takes no flag for truncations: at a truncation it goes on into the next episode."
     ),
 }
 GRADIENTS = "gradients"

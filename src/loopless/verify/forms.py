@@ -263,12 +263,12 @@ def hidden(forms: Iterable[str]) -> tuple[Hidden, ...]:
     either = taken & {"done", "not_done", "starts"}
     if not (taken & {"terminated", "discounts"}):
         if not either:
-            unknown.append(Hidden("hears_of_no_end", _no_ends))
+            unknown.append(Hidden("ignores_ends", _no_ends))
         elif "truncated" not in taken:
             mistake = "takes_done_for_terminated" if "next_q" in taken else _ONE_FLAG
             unknown.append(Hidden(mistake, _one_flag))
     elif not (taken & {"truncated"} or either) and "next_q" not in taken:
-        unknown.append(Hidden("hears_of_no_truncation", _no_truncations))
+        unknown.append(Hidden("ignores_truncations", _no_truncations))
     if not taken & {"next_values", "next_q"}:
         if taken & {"values_and_last", "last_values"}:
             if taken & {"values", "values_and_last"}:

@@ -159,7 +159,7 @@ def _reading(caller: Caller, raws: list, case: Mapping, right_answers: Mapping) 
     if not possible:
         shapes = ", ".join(str(x.shape) for _, x in outputs)
         first = next(iter(contract.outputs))
-        raise Refused(f"gives back {shapes}; {first} has shape {np.shape(right_answers[first])}")
+        raise Refused(f"returns {shapes}; {first} has shape {np.shape(right_answers[first])}")
     return max(possible, key=lambda r: sum(is_right[item] for item in r.items()))
 
 

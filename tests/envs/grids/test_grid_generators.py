@@ -77,7 +77,7 @@ def test_a_maze_has_one_way_between_any_two_cells(seed):
 def test_rooms_have_as_many_passages_as_asked():
     assert len(rooms(2, 3, 3).cells) == 6 * 9 + 5
     assert len(rooms(2, 3, 3, doors=7, seed=1).cells) == 6 * 9 + 7
-    with pytest.raises(EnvError, match="5 to 7 doors fit; received 8"):
+    with pytest.raises(EnvError, match="doors must be from 5 to 7; received 8"):
         rooms(2, 3, 3, doors=8)
 
 

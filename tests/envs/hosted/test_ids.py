@@ -122,7 +122,7 @@ def test_what_cannot_be_written_down_is_refused_for_other_processes():
 
 
 def test_preprocessing_is_for_games():
-    with pytest.raises(EnvError, match="CartPole-v1 is no Atari game"):
+    with pytest.raises(EnvError, match="CartPole-v1 is not an Atari game"):
         gym_ids.recipe("CartPole-v1", preprocess="atari")
 
 

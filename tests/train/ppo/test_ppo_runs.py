@@ -156,7 +156,10 @@ def test_each_agent_plays_is_recorded_and_exported(whole, tmp_path, capsys):
         found.append(load_file(file)["obs_mean"])
     assert len({array.tobytes() for array in found}) == config.seeds
     assert command("play", path, "--agent", config.seeds) == 2
-    assert f"agent is {config.seeds}; this run has agents 0 to" in capsys.readouterr().err
+    assert (
+        f"agent must be from 0 to {config.seeds - 1}; received {config.seeds}."
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.usefixtures("commands")

@@ -93,7 +93,9 @@ def rooms(rows: int, columns: int, side: int, *, doors: int | None = None, seed:
     doors = least if doors is None else doors
     refuse(
         "grid: rooms",
-        [f"{least} to {most} doors fit; received {doors}"] if not least <= doors <= most else [],
+        [f"doors must be from {least} to {most}; received {doors}"]
+        if not least <= doors <= most
+        else [],
     )
     random = Random(seed)
     pitch = side + 1

@@ -111,7 +111,7 @@ def recipe(env_id: str, env_kwargs: Mapping[str, Any] | None = None, preprocess:
     spec = find(env_id)
     is_atari = spec.entry_point == _ATARI_ENTRY
     if preprocess == "atari" and not is_atari:
-        raise EnvError(f"envs: preprocess='atari', but {env_id} is no Atari game.")
+        raise EnvError(f"envs: preprocess='atari', but {env_id} is not an Atari game.")
     kwargs = dict(env_kwargs or {})
     if kwargs.get("max_episode_steps") is not None:
         refuse(f"envs: {env_id}", check_count("max_episode_steps", kwargs["max_episode_steps"]))

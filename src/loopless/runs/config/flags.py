@@ -146,7 +146,7 @@ def _read_positional(values: dict[str, Any], flags: list[Flag], words: list[str]
         if words:
             _read_value(values, problems, flag, words[:count], flag.spelling)
         words = words[count:]
-    return problems + ([f"{' '.join(words)!r} is one word too many."] if words else [])
+    return problems + ([f"unexpected {' '.join(words)!r}. See --help."] if words else [])
 
 
 def _read_value(
@@ -155,8 +155,8 @@ def _read_value(
     try:
         values[flag.name] = schema.from_words(flag.hint, words)
     except ValueError:
-        received = f"is {' '.join(words)!r}" if words else "has no value"
-        problems.append(f"{spelling} {received}; it takes {schema.describe(flag.hint)}.")
+        received = repr(" ".join(words)) if words else "no value"
+        problems.append(f"{spelling} must be {schema.describe(flag.hint)}; received {received}.")
 
 
 def _groups(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -101,9 +101,9 @@ def _parse(keys: Mapping[str, Any], text: str, source: str) -> tuple[dict[str, A
             try:
                 values[name] = schema.from_toml(keys[name], value)
             except ValueError:
-                wrong[name] = f"is {_show(value)}; it takes {schema.describe(keys[name])}."
+                wrong[name] = f"must be {schema.describe(keys[name])}; received {_show(value)}."
         elif name in tables:
-            wrong[name] = f"is {_show(value)}; it is a table, [{name}]."
+            wrong[name] = f"must be a table, [{name}]; received {_show(value)}."
         else:
             wrong[name] = ""
     lines = _lines(text) if wrong else {}
@@ -115,7 +115,7 @@ def _parse(keys: Mapping[str, Any], text: str, source: str) -> tuple[dict[str, A
 def _problem(name: str, why: str, source: str, lines: Mapping[str, int], names: list[str]) -> str:
     where = f'"{name}" in {source}, line {lines.get(name, "?")}'
     if why:
-        return f"{where} {why}"
+        return f"{where}, {why}"
     return f"unknown key {where}." + did_you_mean(name, names, '"{}"'.format)
 
 

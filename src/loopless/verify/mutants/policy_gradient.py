@@ -50,7 +50,7 @@ def inverts_the_ratio(log_probs, old_log_probs, *rows, **options):
 
 
 def maximizes_the_surrogate(*rows, clip=0.2, **options):
-    """Gives back the surrogate itself: if minimized, it makes good actions rare."""
+    """Returns the surrogate itself: if minimized, it makes good actions rare."""
     loss, parts = reference.ppo_loss(*rows, clip=clip, **options)
     return loss - 2 * parts.policy_loss, parts._replace(policy_loss=-parts.policy_loss)
 
@@ -189,7 +189,7 @@ def lets_padding_have_a_gradient(batch):
 
 
 def climbs_down(*rows, **options):
-    """Gives back mean A log π itself: if minimized, it makes good actions rare."""
+    """Returns mean A log π itself: if minimized, it makes good actions rare."""
     loss, parts = reference.policy_gradient_loss(*rows, **options)
     return loss - 2 * parts.policy_loss, parts._replace(policy_loss=-parts.policy_loss)
 

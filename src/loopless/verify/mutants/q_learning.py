@@ -82,13 +82,13 @@ def multiplies_by_a_weight_of_zero(*arrays, weights=None, **options):
 
 
 def weights_the_errors(*arrays, weights=None, **options):
-    """Gives back weighted errors: priorities made of them count the weights twice."""
+    """Returns weighted errors: priorities made of them count the weights twice."""
     losses, errors = reference.q_loss(*arrays, weights=weights, **options)
     return losses, errors if weights is None else weights * errors
 
 
 def negates_the_errors(*arrays, **options):
-    """Gives back target minus value: as a slope it points away from the target."""
+    """Returns target minus value: as a slope it points away from the target."""
     losses, errors = reference.q_loss(*arrays, **options)
     return losses, -errors
 

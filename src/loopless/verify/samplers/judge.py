@@ -193,7 +193,7 @@ class _Sampler:
             misshapen = [x.shape for x in outputs[:2] if x.shape != (BATCH,)]
             if misshapen or not outputs:
                 shape = misshapen[0] if misshapen else ()
-                return [], f"gives back shape {shape}, not ({BATCH},)", False
+                return [], f"returns shape {shape}, not ({BATCH},)", False
             batches.append(outputs)
         all_alike = all(np.array_equal(batches[0][0], batch[0]) for batch in batches[1:20])
         return [np.concatenate(x) for x in zip(*batches, strict=True)], "", all_alike
@@ -204,7 +204,7 @@ def _pairs(claim: str, outputs: list[np.ndarray], buffer: Any) -> list[np.ndarra
     if claim != "geometric_sampler":
         return outputs
     if len(outputs) < 2:
-        raise UsageError("a geometric_sampler gives back starts and successors (or gaps).")
+        raise UsageError("a geometric_sampler returns starts and successors (or gaps).")
     first, second = outputs[:2]
     # Gaps are small whatever the start is; successors are about as large as their starts.
     if second.max() <= max(buffer.lengths) and second.mean() < first.mean() / 2:
