@@ -51,7 +51,7 @@ class Trainer(Protocol):
         ...
 
     def evaluate(self) -> Mapping[str, Any]:
-        """Evaluate the policy, and return metrics such as eval_return."""
+        """Evaluate the policy, and return metrics such as eval_return; with `eval_every` only."""
         ...
 
     def failure(self) -> str | None:
@@ -103,6 +103,7 @@ class _Session:
     def __init__(self, trainer: Trainer, run: RunFolder, config: Any) -> None:
         self.trainer, self.run, self.config = trainer, run, config
         self.best, self.last, self.chunks = -np.inf, dict[str, Any](), 0
+        self.eval_every = getattr(config, "eval_every", 0)  # not every trainer has evaluations
         self.settings = _fixed(tomllib.loads(configs.to_toml(config)))
         self.open = ExitStack()
 
@@ -166,9 +167,9 @@ class _Session:
             self.write(metrics | self.clock.lap().metrics() | {"memory_bytes": resident_bytes()})
         if reason := trainer.failure():
             self.crash(reason)
-        if self.due(config.eval_every, before) or (config.eval_every and self.finished):
+        if self.due(self.eval_every, before) or (self.eval_every and self.finished):
             self.evaluate()
-        elif not config.eval_every and self.judged_by in metrics:
+        elif not self.eval_every and self.judged_by in metrics:
             self.judge(metrics[self.judged_by])
         with self.clock("log"):
             if self.due(config.checkpoint_every, before) or self.finished:
@@ -232,7 +233,7 @@ class _Session:
     @property
     def judged_by(self) -> str:
         """Return the metric that decides which weights are the best."""
-        usual = "eval_return" if self.config.eval_every else "return_mean"
+        usual = "eval_return" if self.eval_every else "return_mean"
         return getattr(self.trainer, "judged_by", usual)
 
     def judge(self, score: Any) -> None:

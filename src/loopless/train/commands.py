@@ -147,7 +147,7 @@ def prepare(config: Any) -> None:
     _set_xla_flag(
         f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={SMALL_LOOP}"
     )
-    if (sharing := even_share(getattr(config, "agents", config.seeds), cores())) > 1:
+    if (sharing := even_share(_count_agents(config), cores())) > 1:
         _set_xla_flag(f"--xla_force_host_platform_device_count={sharing}")
         os.environ.setdefault("PJRT_NPROC", str(cores() // sharing))
     if overlap:
@@ -155,6 +155,11 @@ def prepare(config: Any) -> None:
     import jax
 
     jax.config.update("jax_cpu_enable_async_dispatch", overlap)
+
+
+def _count_agents(config: Any) -> int:
+    """Return how many agents a run of `config` trains: 1 if it has no setting for several."""
+    return getattr(config, "agents", getattr(config, "seeds", 1))
 
 
 def _set_xla_flag(flag: str) -> None:
@@ -236,7 +241,7 @@ def _load_weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, A
     has_no_best = checkpoint == "best" and checkpoints.best() is None
     name = None if checkpoint == "latest" or has_no_best else checkpoint
     arrays = checkpoints.load(name, kind="weights").arrays
-    agents = agents_of(arrays, getattr(config, "agents", config.seeds))
+    agents = agents_of(arrays, _count_agents(config))
     if not 0 <= agent < len(agents):
         raise BadConfig([f"agent must be from 0 to {len(agents) - 1}; received {agent}."])
     return run, config, agents[agent]

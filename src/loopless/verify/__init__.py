@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Options", "UsageError", "assert_matches"]
+__all__ = ["assert_matches"]
 
 
 class UsageError(ValueError):

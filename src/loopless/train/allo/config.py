@@ -6,7 +6,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from loopless.train.engine.options import RunOptions, range_problems
 
@@ -120,8 +120,6 @@ class ALLO(RunOptions):
     """Width of the perturbation."""
     permute_at: int | None = None
     """Shuffle the outputs once, before this step, to test whether their order is found again."""
-
-    eval_every: ClassVar[int] = 0  # no separate evaluations: every row of metrics is one
 
     def __post_init__(self) -> None:
         if math.isnan(self.learning_rate_end):

@@ -203,9 +203,6 @@ class ALLORun(Run):
             return name
         return f"{name}, barrier {self.config.barrier[which]:g}"
 
-    def evaluate(self) -> Mapping[str, Any]:
-        raise NotImplementedError("ALLO has no separate evaluations: every row of metrics is one")
-
     def _tree(self) -> dict[str, Any]:
         learner = self.state
         weights = {"online": learner.weights, "eigenvalues": self._eigenvalues(learner)}

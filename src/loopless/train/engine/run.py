@@ -45,6 +45,10 @@ class Run:
         """All that learning changes; it has the counters that `health.judge` keeps."""
         raise NotImplementedError
 
+    def evaluate(self) -> Mapping[str, Any]:
+        """Return the metrics of an evaluation, for trainers with a setting `eval_every`."""
+        raise NotImplementedError
+
     def failure(self) -> str | None:
         """Return where learning stopped because a number was not finite; None if it did not."""
         return health.failure_message(self.learner, self.agent_name)

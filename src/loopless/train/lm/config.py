@@ -105,11 +105,6 @@ class TextOptions:
     """Updates between two checkpoints."""
 
     @property
-    def seeds(self) -> int:
-        """The number of agents: a run on text trains one model."""
-        return 1
-
-    @property
     def windows(self) -> int:
         """Windows per update."""
         return self.batch * self.accumulate
