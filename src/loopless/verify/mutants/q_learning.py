@@ -24,13 +24,13 @@ def bootstraps_at_terminations(rewards, terminated, *rest, **options):
     return reference.q_targets(rewards, np.zeros_like(terminated), *rest, **options)
 
 
-def swaps_the_networks(*arrays, next_q_online=None, **options):
+def swaps_the_networks(rewards, terminated, next_q, *, next_q_online=None, **options):
     """Swaps the networks of double Q-learning: the target network chooses the action, and the
     online network, which should choose, says what it is worth."""
-    *rest, next_q = arrays
-    if next_q_online is None:
-        return reference.q_targets(*arrays, **options)
-    return reference.q_targets(*rest, next_q_online, next_q_online=next_q, **options)
+    if next_q_online is not None:
+        next_q, next_q_online = next_q_online, next_q
+    options["next_q_online"] = next_q_online
+    return reference.q_targets(rewards, terminated, next_q, **options)
 
 
 def leaves_the_online_network_out(*arrays, next_q_online=None, **options):
