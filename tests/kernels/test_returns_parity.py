@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.backends import (
-    BACKENDS,
-    DTYPES,
-    HALVES,
-    JAX,
-    NUMPY,
-    TORCH,
-    every_backend,
-    slow_if_jax,
-)
+from support.backends import BACKENDS, DTYPES, HALVES, JAX, NUMPY, TORCH
 from support.compare import assert_all_close, assert_close
 from support.strategies import ALL_LAYOUTS, LAYOUTS, Layout, rollouts
 
@@ -28,6 +19,7 @@ SITUATIONS = situations()
 every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
 ENDING = {label: e for label, e in ESTIMATORS.items() if e.takes_valid}
 with_ends = pytest.mark.parametrize("estimator", ENDING.values(), ids=ENDING)
+every_backend = pytest.mark.parametrize("backend", BACKENDS, ids=str)
 on_the_host = pytest.mark.parametrize("backend", [NUMPY, TORCH], ids=str)
 # The recipes that between them use every switch of the engines: none, `ahead`, `reads_next`, and
 # windows instead of a scan. What only the engines decide is tested on these.
@@ -125,9 +117,7 @@ def test_gives_back_the_callers_library_and_dtype(estimator, backend, dtype):
 
 @every_engine
 @pytest.mark.parametrize(
-    ("backend", "half"),
-    slow_if_jax([(b, h) for b in BACKENDS for h in HALVES[b.name]]),
-    ids=str,
+    ("backend", "half"), [(b, h) for b in BACKENDS for h in HALVES[b.name]], ids=str
 )
 def test_case_12_halves_accumulate_in_float32(estimator, backend, half):
     data = rollout((200, 4), 1, terminated=0.02, truncated=0.02, gamma=0.99, lambda_=0.95)

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import torch
 
 DTYPES = ("float64", "float32")
@@ -53,14 +52,3 @@ class Backend:
 
 NUMPY, TORCH, JAX = Backend("numpy"), Backend("torch"), Backend("jax")
 BACKENDS = (NUMPY, TORCH, JAX)
-
-# JAX compiles every operation for every shape, which takes longer than all other tests together:
-# the quick lane tests what JAX refuses, and leaves its numbers to `make test`.
-SLOW_JAX = pytest.param(JAX, marks=pytest.mark.slow, id="jax")
-every_backend = pytest.mark.parametrize("backend", [NUMPY, TORCH, SLOW_JAX], ids=str)
-differentiable_backends = pytest.mark.parametrize("backend", [TORCH, SLOW_JAX], ids=str)
-
-
-def slow_if_jax(cases: list[tuple]) -> list:
-    """Return cases of which each begins with a backend, those of JAX marked as slow."""
-    return [pytest.param(*c, marks=pytest.mark.slow) if c[0] is JAX else c for c in cases]
