@@ -15,5 +15,5 @@ HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items):
     for item in items:
         refuses = re.search("refusals|bad_input", item.path.name)
-        if HERE in item.path.parents and re.search("jax", item.name, re.I) and not refuses:
+        if HERE in item.path.parents and re.search("jax", item.nodeid, re.I) and not refuses:
             item.add_marker(pytest.mark.slow)
