@@ -167,7 +167,7 @@ def test_jax_vmap_equals_a_batch_axis(estimator):
 @pytest.mark.parametrize("label", ["gae", "vtrace", "n_step_returns"])
 def test_torch_vmap_and_functional_gradients(label):
     estimator = ESTIMATORS[label]
-    data = rollout((6, 4), 7)
+    data = rollout((6, 3), 7)
     tensors = {k: x for k, x in TORCH.arguments(data).items() if isinstance(x, torch.Tensor)}
     whole = estimator.call(estimator.kernel, tensors | DISCOUNTS)
 
@@ -259,8 +259,8 @@ def jax_gradients(label):
 @pytest.mark.parametrize("backend", [TORCH, JAX], ids=str)
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_case_09_poisoned_padding_changes_neither_values_nor_gradients(estimator, backend, poison):
-    data = rollout((8, 4), 11)
-    valid = np.arange(8)[:, None] < np.array([0, 1, 5, 8])
+    data = rollout((8, 3), 11)
+    valid = np.arange(8)[:, None] < np.array([0, 1, 5])
     clean_outs, clean_grads = gradients(backend, estimator, padded(data, valid, 0.0))
     outs, grads = gradients(backend, estimator, padded(data, valid, poison))
     for x, y in zip((*outs, *grads), (*clean_outs, *clean_grads), strict=True):
@@ -271,7 +271,7 @@ def test_case_09_poisoned_padding_changes_neither_values_nor_gradients(estimator
 @pytest.mark.parametrize("estimator", ENDING.values(), ids=ENDING)
 @pytest.mark.parametrize("backend", [TORCH, JAX], ids=str)
 def test_case_09_unread_successors_change_neither_values_nor_gradients(estimator, backend):
-    data = rollout((8, 4), 12, terminated=0.3)
+    data = rollout((8, 3), 12, terminated=0.3)
     data["next_values"][data["terminated"]] = 0.0
     clean_outs, clean_grads = gradients(backend, estimator, data)
     data["next_values"][data["terminated"]] = np.nan

@@ -23,7 +23,7 @@ some_estimators = pytest.mark.parametrize("estimator", [ESTIMATORS[x] for x in L
 DISCOUNTS = {"gamma": 0.9, "lambda_": 0.8}
 
 
-def tensors(seed=0, shape=(6, 4)):
+def tensors(seed=0, shape=(6, 3)):
     data = TORCH.arguments(rollout(shape, seed))
     return {k: x for k, x in data.items() if isinstance(x, torch.Tensor)}
 
