@@ -133,6 +133,7 @@ def test_actions_and_rewards_scattered_over_the_vocabulary_equal_the_loop(backen
 HALF = [(b, d) for b in BACKENDS for d in HALVES[b.name]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "dtype"), HALF, ids=str)
 def test_half_precision_is_computed_in_float32(backend, dtype):
     data = positions((6,), 12, 12)
@@ -152,6 +153,7 @@ def test_half_precision_is_computed_in_float32(backend, dtype):
         np.testing.assert_allclose(z.grad.double().numpy(), want.gradient, atol=1e-2 * 0.2)
 
 
+@pytest.mark.slow
 def test_autocast_changes_nothing():
     z, c, y = TORCH.arguments(positions((6,), 12, 13), "float32").values()
     plain, _ = avatarl_loss(z, c, y, top_k=2)
