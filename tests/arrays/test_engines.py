@@ -37,9 +37,9 @@ def torch_engine(function):
 
 def jax_engine(function):
     def engine(a, b, init, reverse, lagged):
-        a, b = (jnp.moveaxis(jnp.asarray(x), 1, 0) for x in (a, b))
+        a, b = (np.moveaxis(x, 1, 0) for x in (a, b))  # NumPy's: JAX would compile each
         compiled = jax.jit(function, static_argnames="reverse")
-        return np.asarray(jnp.moveaxis(compiled(a, b, jnp.asarray(init), reverse=reverse), 0, 1))
+        return np.moveaxis(np.asarray(compiled(a, b, init, reverse=reverse)), 0, 1)
 
     return engine
 
@@ -54,6 +54,21 @@ ENGINES = BOTH_WAYS | {
     "jax sequential": jax_engine(jax_scan.sequential_scan),
     "jax associative": jax_engine(jax_scan.associative_scan),
 }
+
+
+def engines(names):
+    """Parametrize a test by engines; the quick lane has those that need no compiler of a device."""
+    return pytest.mark.parametrize(
+        "engine",
+        [
+            pytest.param(ENGINES[name], id=name, marks=[pytest.mark.slow] if other else [])
+            for name in names
+            for other in [name not in ("numba", "torch operator", "torch blocked")]
+        ],
+    )
+
+
+every_engine, both_ways = engines(ENGINES), engines(BOTH_WAYS)
 
 
 def problem(outer, steps, inner, seed=0, scale=1.0):
@@ -77,7 +92,7 @@ SHAPES = [(1, 1, 1), (1, 7, 3), (2, 33, 5), (3, 64, 1), (1, 65, 40), (2, 130, 2)
 
 @pytest.mark.parametrize("reverse", [True, False])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@every_engine
 def test_equals_the_loop(engine, shape, reverse):
     arguments = problem(*shape)
     assert_close(engine(*arguments, reverse, False), expected(*arguments, reverse, False))
@@ -85,20 +100,20 @@ def test_equals_the_loop(engine, shape, reverse):
 
 @pytest.mark.parametrize("reverse", [True, False])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("engine", BOTH_WAYS.values(), ids=BOTH_WAYS)
+@both_ways
 def test_lagged_equals_the_loop(engine, shape, reverse):
     arguments = problem(*shape, seed=1)
     assert_close(engine(*arguments, reverse, True), expected(*arguments, reverse, True))
 
 
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@every_engine
 def test_case_20_coefficients_above_one_and_runs_of_zero(engine):
     a, b, init = problem(1, 40, 3, seed=2, scale=1.6)
     a[:, 10:20] = 0.0
     assert_close(engine(a, b, init, True, False), expected(a, b, init, True, False))
 
 
-@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@every_engine
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_a_coefficient_of_zero_lets_nothing_through(engine, poison):
     a, b, init = problem(1, 40, 3, seed=3)
@@ -116,8 +131,16 @@ def test_case_19_any_block_length_gives_the_same(block, steps, monkeypatch):
     want = expected(*arguments, True, False)
     monkeypatch.setattr(torch_scan, "BLOCK", block)
     assert_close(BOTH_WAYS["torch blocked"](*arguments, True, False), want)
-    monkeypatch.setattr(triton_scan, "CHUNK", 1 << (block - 1).bit_length())
-    assert_close(BOTH_WAYS["triton in its interpreter"](*arguments, True, False), want)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", [1, 2, 4, 32, 64])  # powers of two, as Triton needs them
+@pytest.mark.parametrize("steps", [31, 32, 33, 40])
+def test_case_19_any_chunk_of_triton_gives_the_same(chunk, steps, monkeypatch):
+    arguments = problem(2, steps, 3, seed=4)
+    monkeypatch.setattr(triton_scan, "CHUNK", chunk)
+    got = BOTH_WAYS["triton in its interpreter"](*arguments, True, False)
+    assert_close(got, expected(*arguments, True, False))
 
 
 @given(split=st.integers(0, 20), reverse=st.booleans())
@@ -163,9 +186,9 @@ def test_other_devices_backward_is_the_walk_the_other_way(engine):
     assert_close((a[:, -1] * y[:, -1]).numpy(), want[2])
 
 
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["sequential", "associative"])
-def test_jax_engines_differentiate_both_ways(engine, order, monkeypatch):
+def test_jax_engines_differentiate_twice_and_both_ways(engine, monkeypatch):
     # On this machine the platform switch would always take the sequential one.
     scan = getattr(jax_scan, f"{engine}_scan")
     monkeypatch.setattr(
@@ -174,5 +197,5 @@ def test_jax_engines_differentiate_both_ways(engine, order, monkeypatch):
     a, b, init = (jnp.asarray(x) for x in (*problem(6, 2, 1, seed=10)[:2], np.ones((2, 1))))
     a = a + 0.05
     jax.test_util.check_grads(
-        lambda a, b, init: jax_scan._affine_scan(a, b, init, True), (a, b, init), order
+        jax.jit(lambda a, b, init: jax_scan._affine_scan(a, b, init, True)), (a, b, init), order=2
     )

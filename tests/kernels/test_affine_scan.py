@@ -124,6 +124,7 @@ def test_gradients_equal_the_loops_backward_pass(reverse):
         assert_close(np.asarray(got), expected)
 
 
+@pytest.mark.slow
 def test_case_27_compiles_whole_and_differentiates():
     torch._dynamo.reset()
     compiled = torch.compile(ll.affine_scan, fullgraph=True, backend="aot_eager")

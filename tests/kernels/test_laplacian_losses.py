@@ -195,6 +195,7 @@ def test_a_perturbation_leaves_the_first_component_alone(situation):
 # Other people's machinery
 
 
+@pytest.mark.slow
 def test_torch_compiles_whole():
     options = {"gate_threshold": 0.3, "perturbation": "exponential"}
     torch._dynamo.reset()

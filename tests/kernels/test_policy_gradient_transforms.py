@@ -50,6 +50,7 @@ def call(name, arguments):
 # torch.compile, torch.func, make_fx
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "optional"), [("ppo_loss", True), ("policy_gradient_loss", False)]
 )
@@ -70,6 +71,7 @@ def test_torch_compiles_whole_with_one_object_for_several_shapes(name, optional)
             assert_close(tensors[key].grad.numpy(), expected, what=key)
 
 
+@pytest.mark.slow
 def test_torch_compiles_without_gradients():
     torch._dynamo.reset()
     data = batch((6,), 2, optional=False)

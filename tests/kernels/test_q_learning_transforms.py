@@ -44,6 +44,7 @@ def expected_update(data, member, **options):
 # torch.compile, torch.func, make_fx
 
 
+@pytest.mark.slow
 def test_torch_compiles_whole_with_one_object_for_several_shapes():
     torch._dynamo.reset()
     compiled = torch.compile(update, fullgraph=True, backend="aot_eager", dynamic=True)
@@ -64,6 +65,7 @@ def test_torch_compiles_whole_with_one_object_for_several_shapes():
         assert not got[2].requires_grad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member", ["dqn", "sarsa"])
 def test_torch_compiles_without_gradients(member):
     data = transitions((6,), 3, 0)

@@ -14,6 +14,8 @@ from loopless.nets.actor_critic import ActorCritic
 from loopless.nets.distributions import head_of
 from loopless.nets.mlp import as_vector, orthogonal, rebuilder
 
+pytestmark = pytest.mark.slow  # JAX compiles each network
+
 KEY = jax.random.key(0)
 HEAD = head_of(Box((2,), "float32", -1.0, 1.0))
 KINDS = {

@@ -22,6 +22,8 @@ from scipy import integrate, stats
 from loopless.envs.spaces import Box
 from loopless.nets.distributions import SquashedGaussian, head_of
 
+pytestmark = pytest.mark.slow  # JAX compiles each network
+
 LOW_1, HIGH_1 = -0.5, 1.5
 HEADS_1 = {
     "gaussian": head_of(Box((1,))),

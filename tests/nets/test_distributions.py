@@ -18,6 +18,8 @@ from support.compare import assert_close
 from loopless.envs.spaces import Box, Discrete
 from loopless.nets.distributions import head_of
 
+pytestmark = pytest.mark.slow  # JAX compiles each network
+
 
 @pytest.mark.parametrize("name", HEADS)
 def test_log_probabilities_and_entropies_are_those_of_the_plain_loop(name):

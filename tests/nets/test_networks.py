@@ -11,6 +11,8 @@ from loopless.nets.conv import Convolutions, filters_for
 from loopless.nets.mlp import ACTIVATIONS, as_vector
 from loopless.nets.q_network import QNetwork, plain_layers
 
+pytestmark = pytest.mark.slow  # JAX compiles each network
+
 KEY = jax.random.key(3)
 
 

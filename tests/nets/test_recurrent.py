@@ -11,6 +11,8 @@ from support.compare import assert_close
 from loopless.nets import recurrent
 from loopless.nets.recurrent import CORES, forget, unroll
 
+pytestmark = pytest.mark.slow  # JAX compiles each network
+
 INPUTS, WIDTH, TIME, ENVS = 3, 5, 6, 4
 STARTS = np.zeros((TIME, ENVS), bool)
 STARTS[0, 0] = STARTS[3, 1] = STARTS[3, 2] = STARTS[4, 2] = STARTS[5, 3] = True

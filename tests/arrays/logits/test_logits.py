@@ -24,6 +24,7 @@ def rows(kind: str, shape, seed=0) -> np.ndarray:
     return x
 
 
+pytestmark = pytest.mark.slow  # each of the kernels compiles for seconds
 KINDS = ("plain", "ties", "equal", "forbidden")
 ENGINES = {
     name: jax.jit(partial(getattr(jax_top_k, name), k=3))

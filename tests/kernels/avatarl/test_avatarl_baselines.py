@@ -68,6 +68,7 @@ def test_distillation_equals_its_loop(road, temperature):
     close(got, *loops.distillation(**data, temperature=temperature, mask=MASK))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_distillation_of_mixed_precision(dtype):
     data = positions((6,), 12, 73)

@@ -311,6 +311,7 @@ def test_17_without_a_bonus_full_is_original(road):
         np.testing.assert_allclose(full.gradient, original.gradient, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)
 def test_18_ties_give_the_same_answer_every_time(backend):
     dtype = "float16" if backend is NUMPY else "bfloat16"

@@ -10,6 +10,8 @@ from support.compare import assert_close
 from loopless.nets.gpt import model as gpt
 from loopless.nets.gpt.model import GPT, SIZES, parameters
 
+pytestmark = pytest.mark.slow  # JAX compiles each network
+
 KEY = jax.random.key(3)
 TINY = (2, 2, 8)
 TOKENS = np.random.default_rng(0).integers(0, 11, (3, 5))

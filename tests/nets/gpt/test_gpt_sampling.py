@@ -9,6 +9,8 @@ import pytest
 from loopless.nets.gpt.model import GPT
 from loopless.nets.gpt.sampling import Rules, choose, decode, prefill, sample, stream
 
+pytestmark = pytest.mark.slow  # JAX compiles each network
+
 KEY = jax.random.key(7)
 BLOCK, VOCABULARY = 8, 11
 
