@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -116,6 +117,25 @@ def run_command(*words: str) -> float:
     """Run `loopless` with these words on all cores, and return its seconds."""
     every = range(os.cpu_count() or 1)
     return run_child("loopless.cli", *words, environment=unlimited(), cores=every)[0]
+
+
+def run_and_read(*words: str, kind: str = "train") -> tuple[float, dict[str, Any]]:
+    """Run `loopless` with these words on all cores; return its seconds and its log, by column."""
+    from loopless.runs.metrics import columns, read
+
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = run_command(*words, "--runs", folder, "--run", "run")
+        return seconds, columns(read(Path(folder) / "run" / "metrics.jsonl"), kind)
+
+
+def time_shares(log: dict[str, Any], rows: Any) -> dict[str, float]:
+    """Return each part's share of the training thread's time, over these rows of a log."""
+    seconds = np.diff(log["step"], prepend=0)[rows] / log["steps_per_second"][rows]
+    return {
+        name: float((np.nan_to_num(log[name][rows]) * seconds).sum() / seconds.sum())
+        for name in log
+        if name.startswith("time_")
+    }
 
 
 def use_cores(count: int) -> None:

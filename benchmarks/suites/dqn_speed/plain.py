@@ -20,6 +20,7 @@ from suites.dqn_speed.slices import (
     TARGET_EVERY,
     Training,
 )
+from suites.processes import torch
 from suites.q_learning.plain import Learner, Sampler
 from suites.q_learning.updates import OBS, random_layers
 
@@ -75,8 +76,6 @@ class Loop:
         self.sampler.count = min(self.step, BUFFER)
 
     def act(self) -> int:
-        import torch
-
         if self.random.random() < EPSILON:
             return self.random.randrange(2)
         with torch.no_grad():
@@ -84,8 +83,6 @@ class Loop:
 
 
 def _loop(case: Training) -> Call:
-    import torch
-
     torch.manual_seed(0)
     return Call(Loop(case), int)
 
