@@ -19,9 +19,18 @@ from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_most, attach, beside, per_item, values
 from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
-from suites.processes import prepare_like_training
+from suites.processes import jax, jnp, prepare_like_training, torch
+from suites.q_learning import updates
 from suites.q_learning.peers import BASELINES, PEERS, SBX, can
-from suites.q_learning.plain import EAGER, EAGER_CONTENDERS, FUSED_ADAM, PLAIN_ADAM, PROPOSALS
+from suites.q_learning.plain import (
+    DEBUG_LINE,
+    EAGER,
+    EAGER_CONTENDERS,
+    FUSED_ADAM,
+    PLAIN_ADAM,
+    PROPOSALS,
+    LossCall,
+)
 from suites.q_learning.updates import (
     ACTIONS,
     OBS,
@@ -29,7 +38,6 @@ from suites.q_learning.updates import (
     TOLERANCE,
     Layers,
     Learned,
-    Plain,
     Rules,
     Update,
 )
@@ -85,6 +93,7 @@ def measure_updates(cases: Iterable[Update], contest: Contest) -> None:
 def measure_proposals(case: Update, contest: Contest) -> None:
     contenders = (OURS, PLAIN_ADAM, *PROPOSALS)
     contest.run("proposals", case, contenders, partial(per_update, case))
+    contest.run("proposals", LossCall(case), DEBUG_LINE)
 
 
 def page(result: Result) -> list[Lines]:
@@ -95,8 +104,11 @@ def page(result: Result) -> list[Lines]:
         shapes.setdefault(shape, []).append(replace(row, case=calls))
     tables = [grid(f"one update, {shape}", rows) for shape, rows in shapes.items()]
     tables.append(grid("the loss alone", section(result, "loss")))
-    if proposed := section(result, "proposals"):
-        tables.append(claims(proposed[0].case, "one update", proposed))
+    proposed: dict[str, list[Measurement]] = {}
+    for row in section(result, "proposals"):
+        proposed.setdefault(row.case, []).append(row)
+    for (case, rows), what in zip(proposed.items(), ("one update", "one call"), strict=False):
+        tables.append(claims(case, what, rows))
     return tables
 
 
@@ -140,9 +152,6 @@ FUSED, PLAIN = "loopless", "reference: NumPy by hand"
 
 
 def _fused(case: Update) -> Call:
-    import jax
-    import jax.numpy as jnp
-
     from loopless.envs.spaces import Box
     from loopless.train.dqn.algorithm import build
     from loopless.train.dqn.config import DQN
@@ -166,14 +175,14 @@ def _fused(case: Update) -> Call:
     @partial(jax.jit, donate_argnums=0)
     def learn(carry, key, number):
         learner, replay = carry
-        own = jax.random.fold_in(key, number)
-        learner, replay, report = algorithm.learn(learner, replay, own, beta)
+        key = jax.random.fold_in(key, number)
+        learner, replay, report = algorithm.learn(learner, replay, key, beta)
         return (learner, replay), report.loss.mean()
 
     @jax.jit
     def drawn(replay, key, number):
-        own = jax.random.fold_in(key, number)
-        return algorithm.sample(replay, own, beta, config.draws)["indices"]
+        key = jax.random.fold_in(key, number)
+        return algorithm.sample(replay, key, beta, config.draws)["indices"]
 
     carry, number = (learner, replay), np.int32(0)
 
@@ -203,7 +212,7 @@ def as_layers(vector: np.ndarray, like: Layers) -> Layers:
 
 
 def _plain(case: Update) -> Call:
-    plain = Plain(case.online, case.target, case.rules, np.float32)
+    plain = updates.Plain(case.online, case.target, case.rules, np.float32)
     generator, stored = np.random.default_rng(case.seed), case.stored
     drawn: list[np.ndarray] = []
     remembers = True
@@ -220,7 +229,7 @@ def _plain(case: Update) -> Call:
     def read(_: None) -> Learned:
         nonlocal remembers
         remembers = False
-        return Learned(np.stack(drawn), plain.online, case.rules)
+        return Learned(np.stack(drawn), plain.online.layers, case.rules)
 
     return Call(run, read)
 
@@ -275,8 +284,6 @@ class Losses:
 
 
 def _tensors(case: Losses, records: bool) -> dict[str, Any]:
-    import torch
-
     x = {name: torch.from_numpy(values) for name, values in case.arrays.items()}
     return x | {"q": x["q"].clone().requires_grad_(records)}
 
@@ -301,9 +308,6 @@ def _our_loss(case: Losses, records: bool) -> Call:
 
 
 def _eager_loss(case: Losses, records: bool) -> Call:
-    import torch
-    from torch.nn.functional import smooth_l1_loss
-
     x = _tensors(case, records)
 
     def run() -> Any:
@@ -312,7 +316,7 @@ def _eager_loss(case: Losses, records: bool) -> Call:
             value = x["next_q"].gather(1, best).squeeze(1)
             targets = torch.where(x["terminated"], x["rewards"], x["rewards"] + GAMMA * value)
         q = x["q"].gather(1, x["actions"].unsqueeze(1)).squeeze(1)
-        return smooth_l1_loss(q, targets), (q - targets).detach()
+        return torch.nn.functional.smooth_l1_loss(q, targets), (q - targets).detach()
 
     return Call(run, _read)
 

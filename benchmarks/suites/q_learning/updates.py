@@ -79,18 +79,21 @@ class Plain:
 
     def update(self, batch: Mapping[str, np.ndarray]) -> None:
         """Make one gradient step on the mean Huber loss of a batch."""
-        targets = self._targets(batch)
-        activations = self.online.forward(batch["obs"].astype(self.dtype))
-        rows, q = np.arange(len(targets)), activations[-1]
-        slope = np.zeros_like(q)
-        error = q[rows, batch["action"]] - targets
-        slope[rows, batch["action"]] = np.clip(error, -1, 1) / len(rows)
+        activations, errors = self.errors(batch)
+        slope, rows = np.zeros_like(activations[-1]), np.arange(len(errors))
+        slope[rows, batch["action"]] = np.clip(errors, -1, 1) / len(rows)
         gradients = self.online.backward(activations, slope)
         if self.rules.max_norm is not None:
             norm = np.sqrt(sum((g * g).sum() for g in gradients))
             scale = min(1.0, self.rules.max_norm / max(float(norm), 1e-30))
             gradients = [g * self.dtype(scale) for g in gradients]
         self.online.step(gradients)
+
+    def errors(self, batch: Mapping[str, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return the activations of a batch, and its TD errors."""
+        targets = self._targets(batch)
+        activations = self.online.forward(batch["obs"].astype(self.dtype))
+        return activations, activations[-1][np.arange(len(targets)), batch["action"]] - targets
 
     def _targets(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
         following = batch["next_obs"].astype(self.dtype)

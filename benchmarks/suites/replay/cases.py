@@ -212,7 +212,8 @@ class Prioritized(Full):
         # w ∝ P^−β, divided by the largest of the batch or of the buffer.
         flat = batches[0]["weights"] * powers[numbers[: len(batches[0]["obs"])]] ** BETA
         error = float(flat.max() / flat.min() - 1)
-        return Verdict(f"weights are off by up to {error:.2g}" * (error > WEIGHT_TOLERANCE))
+        right = error <= WEIGHT_TOLERANCE
+        return Verdict("" if right else f"weights are off by up to {error:.2g}")
 
 
 @dataclass(frozen=True)
