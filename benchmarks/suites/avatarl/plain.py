@@ -280,8 +280,7 @@ PROPOSALS = tuple(
          "another loss: tokens outside of the actions have no gradient, and β is a temperature"),
         (ON_ACTIONS, on_actions,
          "a softmax about 1,524 × as fast",
-         "that is 50304/33, counted; the rewards change too, for their threshold is not "
-         "normalised"),
+         "that is 50304/33, counted; rewards change too, for their threshold is not normalised"),
         (FULL_AGAIN, partial(vectorised, full=True),
          "the gradient of every token is back",
          "β is still a temperature, which sharpens where the entropy bonus flattened"),
