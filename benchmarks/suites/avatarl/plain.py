@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+import loopless as ll
 from loopless.bench.contest import Call, Contender
 from loopless.bench.result import Role
 from suites.avatarl import losses
@@ -165,9 +166,7 @@ def jax_call(case: Losses, variant: str, form: Form) -> Call:
 
 
 def our_loss(student: Any, critic: Any, gold: Any, k: int, variant: str = "fixed") -> Any:
-    from loopless import avatarl_loss
-
-    return avatarl_loss(student, critic, gold, top_k=k, variant=variant)
+    return ll.avatarl_loss(student, critic, gold, top_k=k, variant=variant)
 
 
 def entropy_in_torch(student: Any, critic: Any, gold: Any, k: int) -> Any:

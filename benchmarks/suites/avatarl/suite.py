@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+import loopless as ll
 from loopless.bench import targets
 from loopless.bench.contest import Call, Contender, Contest, Entry, Verdict, enter
 from loopless.bench.machine import prepare_libraries
@@ -278,11 +279,9 @@ def measure_memory(case: Losses, contest: Contest) -> None:
 
 def in_jax(case: Losses) -> float:
     """Return the temporary memory of the compiled JAX program, which is not run."""
-    from loopless import avatarl_loss
-
     logits = jax.ShapeDtypeStruct((case.count, case.vocabulary), jnp.float32)
     gold = jax.ShapeDtypeStruct((case.count,), jnp.int32)
-    loss_of = partial(avatarl_loss, top_k=case.top_k)
+    loss_of = partial(ll.avatarl_loss, top_k=case.top_k)
     program = jax.jit(jax.value_and_grad(loss_of, has_aux=True)).lower(logits, logits, gold)
     held = program.compile().memory_analysis()
     if held is None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+import loopless as ll
 from loopless.bench.contest import Call, Contender, Verdict
 from loopless.bench.result import Role
 from suites.processes import torch
@@ -304,13 +305,11 @@ class LossCall:
 
 
 def _with_our_loss(learner: Learner, batch: dict) -> Any:
-    from loopless import q_loss, q_targets
-
     with torch.no_grad():
         next_q, judge = learner.target(batch["next_obs"]), learner.online(batch["next_obs"])
     gamma, ends = learner.rules.gamma, batch["terminated"]
-    targets = q_targets(batch["reward"], ends, next_q, gamma=gamma, next_q_online=judge)
-    return q_loss(learner.online(batch["obs"]), batch["action"], targets, loss="huber")[0]
+    targets = ll.q_targets(batch["reward"], ends, next_q, gamma=gamma, next_q_online=judge)
+    return ll.q_loss(learner.online(batch["obs"]), batch["action"], targets, loss="huber")[0]
 
 
 def _loss_call(case: LossCall, loss: Callable[[Learner, dict], Any]) -> Call:

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+import loopless as ll
 from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_most, attach, beside, per_item, values
 from loopless.bench.timing import Budget
+from loopless.reference import q_learning
 from pages import Lines, claims, grid, section
 from suites.processes import jax, jnp, prepare_like_training, torch
 from suites.q_learning import updates
@@ -269,8 +271,6 @@ class Losses:
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
         """Compare loss and errors with the loop twins."""
-        from loopless.reference import q_learning
-
         x = self.arrays
         targets = q_learning.q_targets(
             x["rewards"], x["terminated"], x["next_q"], gamma=GAMMA,
@@ -293,16 +293,14 @@ def _read(output: Any) -> list[np.ndarray]:
 
 
 def _our_loss(case: Losses, records: bool) -> Call:
-    from loopless import q_loss, q_targets
-
     x = _tensors(case, records)
 
     def run() -> Any:
-        targets = q_targets(
+        targets = ll.q_targets(
             x["rewards"], x["terminated"], x["next_q"], gamma=GAMMA,
             next_q_online=x["next_q_online"],
         )  # fmt: skip
-        return q_loss(x["q"], x["actions"], targets, loss="huber")
+        return ll.q_loss(x["q"], x["actions"], targets, loss="huber")
 
     return Call(run, _read)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
+from loopless.reference import replay as reference
 from suites.replay import cases
 from suites.replay.cases import Arrays, Sampler, sampler
 
@@ -44,8 +45,6 @@ def _uniform(case: cases.Uniform) -> Sampler:
 
 def _prioritized(case: cases.Prioritized) -> Sampler:
     """Return a sampler by the loop twins: a sum walked for each draw, updates one by one."""
-    from loopless.reference import replay as reference
-
     rows, source = _rows(case.stored), random.Random(0)
     held = reference.PriorityList(case.count, cases.ALPHA)
 

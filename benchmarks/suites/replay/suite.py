@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+import loopless as ll
 from loopless.bench.contest import Call, Case, Contender, Contest, Judge, enter
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Result
@@ -233,9 +234,7 @@ def _read(output: dict[str, Any]) -> Arrays:
 
 
 def _uniform(case: cases.Uniform, library: str = "numpy", at_once: bool = True) -> Sampler:
-    from loopless.replay import ReplayBuffer
-
-    buffer = ReplayBuffer(case.count, FIELDS)
+    buffer = ll.ReplayBuffer(case.count, FIELDS)
     buffer.add(**case.stored)
     if case.batches == 1 or not at_once:
         return sampler(partial(buffer.sample, case.batch, library=library), _read, case.batches)
@@ -243,9 +242,7 @@ def _uniform(case: cases.Uniform, library: str = "numpy", at_once: bool = True) 
 
 
 def _prioritized(case: cases.Prioritized, library: str = "numpy") -> Sampler:
-    from loopless.replay import PrioritizedReplayBuffer
-
-    buffer = PrioritizedReplayBuffer(case.count, FIELDS, alpha=cases.ALPHA)
+    buffer = ll.PrioritizedReplayBuffer(case.count, FIELDS, alpha=cases.ALPHA)
     buffer.add(**case.stored)
     draw = partial(buffer.sample, case.batch, beta=cases.BETA, library=library)
     return case.sampler(draw, buffer.update_priorities, _read)
@@ -253,18 +250,14 @@ def _prioritized(case: cases.Prioritized, library: str = "numpy") -> Sampler:
 
 def _filled(case: cases.Trajectories) -> Any:
     """Return a new buffer, filled row by row."""
-    from loopless.replay import EpisodicReplayBuffer
-
-    buffer = EpisodicReplayBuffer(case.size, {"obs": ((2,), np.float32)})
+    buffer = ll.EpisodicReplayBuffer(case.size, {"obs": ((2,), np.float32)})
     for obs, terminals in zip(case.obs, case.terminals, strict=True):
         buffer.add_episode(obs=obs, terminals=terminals)
     return buffer
 
 
 def _padded(case: cases.Trajectories) -> Any:
-    from loopless.replay import EpisodicReplayBuffer
-
-    return EpisodicReplayBuffer.from_padded(case.obs, case.terminals)
+    return ll.EpisodicReplayBuffer.from_padded(case.obs, case.terminals)
 
 
 def _episodic(case: cases.Trajectories) -> Sampler:
@@ -278,9 +271,7 @@ def _ingest(case: cases.Trajectories, fill: Callable[[cases.Trajectories], Any])
 
 
 def _adding(case: cases.Adding) -> Call:
-    from loopless.replay import ReplayBuffer
-
-    buffer = ReplayBuffer(case.count, FIELDS)
+    buffer = ll.ReplayBuffer(case.count, FIELDS)
     for step in case.steps():
         buffer.add(**step)
     step = case.step

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+import loopless as ll
 from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Measurement, Result, Target
@@ -22,6 +23,7 @@ from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, beside, ratio, values
 from loopless.bench.timing import Budget
 from loopless.process import peak_bytes, resident_bytes
+from loopless.reference import returns
 from pages import Lines, grid, section
 from suites.processes import cache_cooler, jax, probe, torch
 from suites.returns.peers import LAX_SCAN, PEERS, TIANSHOU_KERNEL
@@ -123,30 +125,18 @@ def warm_ratios(result: Result) -> str:
     return f"Warm, as in the table, × the floor (not judged): {'; '.join(ratios)}."
 
 
-def _numpy(rollout: Rollout) -> Call:
-    import loopless as ll
-
-    return Call(lambda: ll.gae(*rollout.arrays, **rollout.scalars), as_numpy)
+def _numpy(function: Callable, rollout: Rollout) -> Call:
+    return Call(lambda: function(*rollout.arrays, **rollout.scalars), as_numpy)
 
 
 def _torch(rollout: Rollout) -> Call:
-    import loopless as ll
-
     return in_torch(ll.gae, rollout)
 
 
 def _jax(rollout: Rollout) -> Call:
-    import loopless as ll
-
     gae = jax.jit(partial(ll.gae, **rollout.scalars))
     arrays = [jax.numpy.asarray(x) for x in rollout.arrays]
     return Call(lambda: jax.block_until_ready(gae(*arrays)), as_numpy)
-
-
-def _reference(rollout: Rollout) -> Call:
-    from loopless.reference import returns
-
-    return Call(lambda: returns.gae(*rollout.arrays, **rollout.scalars), as_numpy)
 
 
 def _floor(rollout: Rollout) -> Call:
@@ -159,11 +149,11 @@ def _floor(rollout: Rollout) -> Call:
     return Call(stream, None)
 
 
-IN_NUMPY = Contender(NUMPY, "loopless", "ours", _numpy, TOLERANCE)
+IN_NUMPY = Contender(NUMPY, "loopless", "ours", lambda case: _numpy(ll.gae, case), TOLERANCE)
 IN_TORCH = Contender(TORCH, "loopless", "ours", _torch, TOLERANCE)
 OURS = (IN_NUMPY, IN_TORCH, Contender(JAX, "loopless", "ours", _jax, TOLERANCE))
 LOOP = Contender(
-    "reference: env × step loop", "loopless", "reference", _reference, TOLERANCE,
+    "reference: env × step loop", "loopless", "reference", partial(_numpy, returns.gae), TOLERANCE,
     note="plain Python, float64", largest=200_000,
 )  # fmt: skip
 STREAM = Contender(FLOOR, "numpy", "floor", _floor, note="rewards and values, each added to a sum")
@@ -263,20 +253,13 @@ class Gradients:
         return within(contender.tolerance, error, "gradients")
 
 
-def _forward(case: Gradients) -> Call:
-    return replace(_torch(case.rollout), read=None)
-
-
-def _both(case: Gradients) -> Call:
-    import loopless as ll
-
-    return Call(case.backward(ll.gae, torch.float32), tuple)
-
-
-WITH_GRADIENTS = tuple(
-    Contender(name, "loopless", "ours", prepare, TOLERANCE)
-    for name, prepare in ((PLAIN, _forward), (BOTH, _both))
-)
+WITH_GRADIENTS = (
+    Contender(PLAIN, "loopless", "ours", lambda case: replace(_torch(case.rollout), read=None)),
+    Contender(
+        BOTH, "loopless", "ours", lambda case: Call(case.backward(ll.gae, torch.float32), tuple),
+        TOLERANCE,
+    ),
+)  # fmt: skip
 
 
 def judge_gradients(rows: Rows) -> Rows:
@@ -326,7 +309,6 @@ SMALL_SHAPES = ((25, 4), (300, 1), (40, 40), (8, 700))
 
 def probe_memory(library: str, steps: int, envs: int) -> float:
     """Return the extra memory of one call. Use a fresh process: its peak only ever grows."""
-    import loopless as ll
 
     def call(arrays: list) -> tuple:
         if library == "torch":
