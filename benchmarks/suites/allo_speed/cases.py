@@ -48,9 +48,9 @@ def follow(layers: Layers, coordinates: np.ndarray, stream: Indices, rules: Rule
     x = coordinates.astype(np.float64)
     for drawn in stream:
         states = [encoder.forward(x[rows]) for rows in drawn]
-        features = [activations[-1] for activations in states]
-        _, terms = allo_loss(*features, duals, rules.barrier)
-        gradients = allo_gradients(*features, duals, rules.barrier)
+        now, later, others = (activations[-1] for activations in states)
+        _, terms = allo_loss(now, later, others, duals, rules.barrier)
+        gradients = allo_gradients(now, later, others, duals, rules.barrier)
         here = encoder.backward(states[0], gradients["features"])
         there = encoder.backward(states[1], gradients["next_features"])
         encoder.step(map(np.add, here, there))

@@ -103,9 +103,9 @@ def _rewards(u, chosen, is_gold, n, method: Method):
 
 def _target(u, chosen, is_gold, n, method: Method):
     p = u / u.sum(-1, keepdims=True)
-    kept = np.where(p * n >= 1, p, 0)
-    kept = np.where(is_gold, kept.max(-1, keepdims=True), kept)
-    return kept / kept.sum(-1, keepdims=True), _margins(p, 1 / n, chosen)
+    target = np.where(p * n >= 1, p, 0)
+    target = np.where(is_gold, target.max(-1, keepdims=True), target)
+    return target / target.sum(-1, keepdims=True), _margins(p, 1 / n, chosen)
 
 
 def _margins(p, threshold, chosen):

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopless.bench.contest import Call, Contender, Verdict
+from loopless.bench.result import Role
 from loopless.nets.gpt.model import GPT
 from loopless.runs.progress.clock import Clock
 from loopless.text.dataset import Dataset
@@ -237,15 +238,14 @@ def _prepare(case: Training, variant: str, form: Form) -> Update:
     return Update(run, lambda _: None, first, 1)
 
 
-TORCH_CONTENDERS = tuple(
-    Contender(
-        name, "loopless" if role == "ours" else "torch", role,
-        partial(_prepare, variant=variant, form=form), TOLERANCE,
-    )
-    for name, role, variant, form in (
-        (TORCH_OURS, "ours", "fixed", our_loss),
-        (TORCH_TODAY, "reference", "full", partial(vectorised, full=True)),
-        (TORCH_ORIGINAL, "reference", "original", looped),
-        (TORCH_ENTROPY_STEP, "yardstick", CROSS_ENTROPY, entropy_in_torch),
-    )
-)  # fmt: skip
+def _contender(name: str, role: Role, variant: str, form: Form) -> Contender:
+    library = "loopless" if role == "ours" else "torch"
+    return Contender(name, library, role, partial(_prepare, variant=variant, form=form), TOLERANCE)
+
+
+TORCH_CONTENDERS = (
+    _contender(TORCH_OURS, "ours", "fixed", our_loss),
+    _contender(TORCH_TODAY, "reference", "full", partial(vectorised, full=True)),
+    _contender(TORCH_ORIGINAL, "reference", "original", looped),
+    _contender(TORCH_ENTROPY_STEP, "yardstick", CROSS_ENTROPY, entropy_in_torch),
+)

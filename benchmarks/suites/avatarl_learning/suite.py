@@ -38,7 +38,7 @@ def train(new_runs: Callable[[], Runs], options: Options, result: Result, say: S
     critic = tasks.critic(steps)
     seeds, students = (1, tasks.STUDENTS[:1]) if options.quick else (tasks.SEEDS, tasks.STUDENTS)
     jobs = {each: each.jobs(seeds, steps) for each in students}
-    everyone = [critic, *(job for own in jobs.values() for job in own)]
+    everyone = [critic, *(job for of_student in jobs.values() for job in of_student)]
     tokens = (steps or tasks.STEPS) * tasks.TOKENS_A_STEP
     case = f"0.2M parameters, {tokens / 1e6:.2g}M tokens"
     result.settings |= {"seeds": seeds, "tokens": tokens, "cores_for_a_run": 1}

@@ -237,47 +237,48 @@ def _parts(batch: dict, count: int) -> list[dict]:
     return [{name: parts[i] for name, parts in chunks.items()} for i in range(count)]
 
 
-def _proposal(name: str, event: Event | None, claim: str, note: str, **more: Any) -> Contender:
-    role, prepare = more.get("role", "proposal"), more.get("prepare")
-    prepare = prepare or partial(_prepare, event=event)
+def _proposal(
+    name: str, prepare: Callable[[Update], Call], claim: str, note: str, role: Role = "proposal"
+) -> Contender:
     return Contender(name, "torch", role, prepare, TOLERANCE, note, claim)
+
+
+def _made_by(event: Event) -> Callable[[Update], Call]:
+    return partial(_prepare, event=event)
 
 
 PROPOSALS = (
     _proposal(
-        SHIPPED, _one_by_one(_shipped),
+        SHIPPED, _made_by(_one_by_one(_shipped)),
         "the loss takes 0.378 ms, because its operations are not vectorised",
         "they are; what takes the time is the text of two tensors, built at every log level",
-        role="reference",
+        "reference",
     ),
     _proposal(
-        NO_GRAD, _one_by_one(_no_grad), "saves the graph",
+        NO_GRAD, _made_by(_one_by_one(_no_grad)), "saves the graph",
         "as written: there is nothing to go backward through",
     ),
     _proposal(
-        RESIDUAL, _one_by_one(partial(_in_one_pass, constant=False)),
+        RESIDUAL, _made_by(_one_by_one(partial(_in_one_pass, constant=False))),
         "one forward in place of two or three, 0.378 → 0.1 ms",
         "right for no member of the family: the target network is left out, and targets carry a "
         "gradient",
     ),
     _proposal(
-        ONE_PASS, _one_by_one(partial(_in_one_pass, constant=True)),
+        ONE_PASS, _made_by(_one_by_one(partial(_in_one_pass, constant=True))),
         "one forward in place of two, 0.378 → 0.1 ms", "the backward pass then runs over 2B rows",
     ),
+    _proposal(SLOTS, _slots, "no allocation in the loop", "the allocator keeps its blocks anyway"),
+    _proposal(PREFETCH, _made_by(_prefetched), "one draw in place of K", "what ours does, too"),
     _proposal(
-        SLOTS, None, "no allocation in the loop", "the allocator keeps its blocks anyway",
-        prepare=_slots,
-    ),
-    _proposal(PREFETCH, _prefetched, "one draw in place of K", "what ours does, too"),
-    _proposal(
-        MEGA, _mega, "K updates in one: 30–40 % more frames a second, perhaps 100 %",
+        MEGA, _made_by(_mega), "K updates in one: 30–40 % more frames a second, perhaps 100 %",
         "one step from θ₀ in place of K steps: a different algorithm (ours: --mega-batch)",
     ),
     _proposal(
-        ACCUMULATED, _accumulated, "+9 to 13 % frames a second",
+        ACCUMULATED, _made_by(_accumulated), "+9 to 13 % frames a second",
         "K forward and backward passes for one step: a different algorithm (ours: --accumulate)",
     ),
-    _proposal(COMPILED, None, "20–30 %", "compilation is not counted", prepare=_compiled),
+    _proposal(COMPILED, _compiled, "20–30 %", "compilation is not counted"),
 )  # fmt: skip
 
 

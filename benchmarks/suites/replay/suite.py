@@ -215,8 +215,8 @@ def measure_scanned(sizes: Iterable[int], contest: Contest) -> None:
     """Race what compiled trainers do: draw; add and draw; draw by priority and update."""
     contenders = OUR_SCANNED, peers.FLASHBAX_SCANNED
     for count in sizes:
-        for more in ({}, {"envs": ENVS}, {"prioritized": True}):
-            case = cases.Scanned(count, BATCH, **more)
+        for prioritized, envs in ((False, 0), (False, ENVS), (True, 0)):
+            case = cases.Scanned(count, BATCH, prioritized, envs)
             contest.run("device", case, contenders, partial(judge, "device"))
 
 
@@ -286,12 +286,12 @@ def _adding(case: cases.Adding) -> Call:
 def _scanned(case: cases.Scanned) -> Sampler:
     from loopless.replay import device
 
-    first = {name: values[0] for name, values in case.stored.items()}
+    first, settings = {name: values[0] for name, values in case.stored.items()}, dict[str, Any]()
     if case.prioritized:
         buffer = device.PrioritizedBuffer.like(first, case.count, alpha=cases.ALPHA)
-        settings, update = {"beta": cases.BETA}, buffer.update_priorities
+        settings["beta"], update = cases.BETA, buffer.update_priorities
     else:
-        buffer, settings, update = device.RingBuffer.like(first, case.count), {}, None
+        buffer, update = device.RingBuffer.like(first, case.count), None
 
     def sample(state, key):
         return buffer.sample(state, key, case.batch, **settings)
