@@ -18,20 +18,11 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from loopless.bench import targets as judging
 from loopless.bench.contest import Contender, Contest
 from loopless.bench.result import Headline, Measurement, Result, Role
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import (
-    Rows,
-    as_fast,
-    as_rate,
-    at_most,
-    attach,
-    per_item,
-    ratio,
-    stated,
-    values,
-)
+from loopless.bench.targets import Rows, as_fast, as_rate, at_most, attach, stated, values
 from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
 from suites.allo_speed import cases
@@ -172,7 +163,7 @@ def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> Rows:
 def judge_operations(rows: Rows) -> Rows:
     """Judge that ours computes no more than the original, and state how much it does by batches."""
     counts = values(rows)
-    share = {name: ratio(counts[name], counts.get(ORIGINAL)) for name in counts}
+    share = {name: judging.ratio(counts[name], counts.get(ORIGINAL)) for name in counts}
     rows = attach(rows, OURS, [at_most(1.0, share.get(OURS), f"as many as the {ORIGINAL}")])
     beside = stated(share.get(BY_BATCHES), f"× as many as the {ORIGINAL}")
     return attach(rows, BY_BATCHES, [beside])
@@ -183,7 +174,7 @@ def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> Rows:
     rows = [as_rate(row, steps * (1 if row.contender == single else seeds), RATE) for row in rows]
     rates = values(rows)
     for name in rates.keys() - {single}:
-        gain = ratio(rates[name], rates.get(single))
+        gain = judging.ratio(rates[name], rates.get(single))
         rows = attach(rows, name, [stated(gain, f"× as fast as {seeds} runs one after the other")])
     return rows
 
@@ -202,13 +193,13 @@ def judge_proposals(plot_s: float, every: int, rows: Rows) -> Rows:
     """Return times of one step, with its share of the plots, and how much each proposal gains."""
     shares = {row.contender: plot_s / every for row in rows} | dict.fromkeys(DRAWS_NO_PLOTS, 0.0)
     rows = [
-        replace(per_item(row, LOGGED, share), details={"plots_s": share})
+        replace(judging.per_item(row, LOGGED, share), details={"plots_s": share})
         for row in rows
         for share in [shares[row.contender]]
     ]
     times = values(rows)
     for name in times.keys() - {ORIGINAL}:
-        gain = ratio(times[ORIGINAL], times[name])
+        gain = judging.ratio(times[ORIGINAL], times[name])
         rows = attach(rows, name, [stated(gain, f"× as fast as the {ORIGINAL}")])
     return rows
 

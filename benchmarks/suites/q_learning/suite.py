@@ -22,27 +22,10 @@ from loopless.bench.timing import Budget
 from loopless.reference import q_learning
 from pages import Lines, claims, grid, section
 from suites.processes import jax, jnp, prepare_like_training, torch
-from suites.q_learning import updates
+from suites.q_learning import plain, updates
 from suites.q_learning.peers import BASELINES, PEERS, SBX, can
-from suites.q_learning.plain import (
-    DEBUG_LINE,
-    EAGER,
-    EAGER_CONTENDERS,
-    FUSED_ADAM,
-    PLAIN_ADAM,
-    PROPOSALS,
-    LossCall,
-)
-from suites.q_learning.updates import (
-    ACTIONS,
-    OBS,
-    STORED,
-    TOLERANCE,
-    Layers,
-    Learned,
-    Rules,
-    Update,
-)
+from suites.q_learning.plain import EAGER, FUSED_ADAM, PROPOSALS
+from suites.q_learning.updates import STORED, TOLERANCE, Layers, Learned, Rules, Update
 
 Shape = tuple[int, tuple[int, ...]]
 
@@ -88,14 +71,14 @@ def measure_updates(cases: Iterable[Update], contest: Contest) -> None:
     """Time calls of K updates; the rows have the time of one update."""
     for case in cases:
         able = [each for each in PEERS if can(each, case)]
-        contenders = (OURS, *EAGER_CONTENDERS, *able, BY_HAND)
+        contenders = (OURS, *plain.EAGER_CONTENDERS, *able, BY_HAND)
         contest.run("update", case, contenders, partial(judge_update, case))
 
 
 def measure_proposals(case: Update, contest: Contest) -> None:
-    contenders = (OURS, PLAIN_ADAM, *PROPOSALS)
+    contenders = (OURS, plain.PLAIN_ADAM, *PROPOSALS)
     contest.run("proposals", case, contenders, partial(per_update, case))
-    contest.run("proposals", LossCall(case), DEBUG_LINE)
+    contest.run("proposals", plain.LossCall(case), plain.DEBUG_LINE)
 
 
 def page(result: Result) -> list[Lines]:
@@ -164,7 +147,7 @@ def _fused(case: Update) -> Call:
         double=rules.double, gamma=rules.gamma, learning_rate=rules.rate, loss="huber",
         max_gradient_norm=rules.max_norm, buffer_size=STORED,
     )  # fmt: skip
-    algorithm = build(config, Box((OBS,)), ACTIONS)
+    algorithm = build(config, Box((updates.OBS,)), updates.ACTIONS)
     learner, replay = jax.jit(algorithm.init)(jax.random.key(0))
     learner = learner._replace(
         weights=jnp.asarray(as_vector(case.online)), target=jnp.asarray(as_vector(case.target))
@@ -214,7 +197,7 @@ def as_layers(vector: np.ndarray, like: Layers) -> Layers:
 
 
 def _plain(case: Update) -> Call:
-    plain = updates.Plain(case.online, case.target, case.rules, np.float32)
+    by_hand = updates.Plain(case.online, case.target, case.rules, np.float32)
     generator, stored = np.random.default_rng(case.seed), case.stored
     drawn: list[np.ndarray] = []
     remembers = True
@@ -226,12 +209,12 @@ def _plain(case: Update) -> Call:
                 drawn.append(rows)
             batch = {name: values[rows] for name, values in stored.items()}
             for _ in range(case.repeats):
-                plain.update(batch)
+                by_hand.update(batch)
 
     def read(_: None) -> Learned:
         nonlocal remembers
         remembers = False
-        return Learned(np.stack(drawn), plain.online.layers, case.rules)
+        return Learned(np.stack(drawn), by_hand.online.layers, case.rules)
 
     return Call(run, read)
 
@@ -260,11 +243,11 @@ class Losses:
     def arrays(self) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(0)
         q_values = {
-            name: generator.standard_normal((self.batch, ACTIONS), dtype=np.float32)
+            name: generator.standard_normal((self.batch, updates.ACTIONS), dtype=np.float32)
             for name in ("q", "next_q", "next_q_online")
         }
         return q_values | {
-            "actions": generator.integers(0, ACTIONS, self.batch),
+            "actions": generator.integers(0, updates.ACTIONS, self.batch),
             "rewards": generator.standard_normal(self.batch, dtype=np.float32),
             "terminated": generator.random(self.batch) < 0.1,
         }

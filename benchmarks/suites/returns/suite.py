@@ -26,18 +26,10 @@ from loopless.process import peak_bytes, resident_bytes
 from loopless.reference import returns
 from pages import Lines, grid, section
 from suites.processes import cache_cooler, jax, probe, torch
+from suites.returns import rollouts
 from suites.returns.peers import LAX_SCAN, PEERS, TIANSHOU_KERNEL
 from suites.returns.plain import ENV_STEP_LOOP, PROPOSALS, in_torch, time_loop
-from suites.returns.rollouts import (
-    TOLERANCE,
-    Rollout,
-    Shape,
-    as_numpy,
-    label,
-    largest_error,
-    random_rollout,
-    within,
-)  # fmt: skip
+from suites.returns.rollouts import TOLERANCE, Rollout, Shape, as_numpy, label
 
 TITLES = {
     "shapes": "GAE, both outputs, [T, B] float32: median time, ± half the quartile range",
@@ -161,7 +153,7 @@ STREAM = Contender(FLOOR, "numpy", "floor", _floor, note="rewards and values, ea
 
 @lru_cache(maxsize=2)
 def case(shape: Shape) -> Rollout:
-    return random_rollout(*shape)
+    return rollouts.random_rollout(*shape)
 
 
 def measure_shapes(shapes: Iterable[Shape], contest: Contest) -> None:
@@ -249,8 +241,10 @@ class Gradients:
     def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
         """Compare with autograd through a loop over T, in float64."""
         right = self.backward(time_loop, torch.float64)()
-        error = largest_error(tuple(x.numpy() for x in output), tuple(x.numpy() for x in right))
-        return within(contender.tolerance, error, "gradients")
+        error = rollouts.largest_error(
+            tuple(x.numpy() for x in output), tuple(x.numpy() for x in right)
+        )
+        return rollouts.within(contender.tolerance, error, "gradients")
 
 
 WITH_GRADIENTS = (
