@@ -1,21 +1,56 @@
-"""Start child processes for suites, on one core or on all, and prepare this process."""
+"""What all suites share: libraries that are imported late, child processes, preparations.
+
+`jax`, `jnp` and `torch` are imported when something in them is first used: the page of results and
+a child whose memory is measured need none of them, and where one is missing, only the contenders
+that use it are unavailable.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES, prepare_libraries
 
 TIMEOUT_S = 3600
 SECOND_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 TYPICAL_BYTES = 2 << 20
+
+
+class _Later(ModuleType):
+    """A module that is imported when one of its names is first looked up."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(import_module(self.__name__), name)
+        setattr(self, name, value)  # the next look-up costs no more than in a real module
+        return value
+
+
+if TYPE_CHECKING:
+    import jax
+    import jax.numpy as jnp
+    import torch
+else:
+    jax, jnp, torch = map(_Later, ("jax", "jax.numpy", "torch"))
+
+
+def peer(module: str) -> Any:
+    """Import a module of another library, without the warnings about its own dependencies."""
+    with warnings_of_peers_ignored():
+        return import_module(module)
 
 
 def command_line(module: str, *words: str) -> list[str]:
@@ -60,6 +95,11 @@ def run_child(
     return perf_counter() - start, printed
 
 
+def probe(module: str, *words: str) -> Any:
+    """Run a module in a child, and return what it printed last, which is JSON."""
+    return json.loads(run_child(module, *words)[1].splitlines()[-1])
+
+
 def one_thread() -> dict[str, str]:
     """Return the environment variables of a child in which every library uses one thread."""
     flags = os.environ.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "")
@@ -69,14 +109,33 @@ def one_thread() -> dict[str, str]:
 
 def unlimited() -> dict[str, str]:
     """Return the environment variables of a child without this process's limits on threads."""
-    kept = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
-    return kept | {"XLA_FLAGS": kept.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "").strip()}
+    free = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
+    return free | {"XLA_FLAGS": free.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "").strip()}
 
 
 def run_command(*words: str) -> float:
     """Run `loopless` with these words on all cores, and return its seconds."""
     every = range(os.cpu_count() or 1)
     return run_child("loopless.cli", *words, environment=unlimited(), cores=every)[0]
+
+
+def run_and_read(*words: str, kind: str = "train") -> tuple[float, dict[str, Any]]:
+    """Run `loopless` with these words on all cores; return its seconds and its log, by column."""
+    from loopless.runs.metrics import columns, read
+
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = run_command(*words, "--runs", folder, "--run", "run")
+        return seconds, columns(read(Path(folder) / "run" / "metrics.jsonl"), kind)
+
+
+def time_shares(log: dict[str, Any], rows: Any) -> dict[str, float]:
+    """Return each part's share of the training thread's time, over these rows of a log."""
+    seconds = np.diff(log["step"], prepend=0)[rows] / log["steps_per_second"][rows]
+    return {
+        name: float((np.nan_to_num(log[name][rows]) * seconds).sum() / seconds.sum())
+        for name in log
+        if name.startswith("time_")
+    }
 
 
 def use_cores(count: int) -> None:
@@ -108,8 +167,6 @@ def cache_cooler() -> Callable[[], None]:
 
     A training step finds the caches like this: its rollout was written many forward passes ago.
     """
-    import numpy as np
-
     block = np.zeros(2 * _second_level_bytes(), np.uint8)
 
     def cool() -> None:

@@ -10,6 +10,7 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,17 @@ import numpy as np
 from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import at_least, at_most
-from pages import NOT_RUN, Lines, command, markdown_table
+from pages import Lines, markdown_table
 from suites.allo_learning.tasks import MAZES, QUICK, Task, tasks
-from suites.dqn_learning.runs import Outcome, RunFailed, Runs, make_runs, row_of_jobs, with_spread
+from suites.dqn_learning.runs import (
+    Outcome,
+    RunFailed,
+    Runs,
+    make_runs,
+    outcome_cells,
+    row_of_jobs,
+    with_spread,
+)
 
 EVALUATION = "suites.allo_learning.suite"
 
@@ -59,15 +68,8 @@ def train(runs: Runs, wanted: Sequence[Task], options: Options, result: Result, 
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: how every task ended, and by which command."""
     head = ["learned", "by", "agents", "similarity", "agents' range", "seconds", "command"]
-    return [markdown_table(head, map(_cells, result.measurements), "llrrrrl")]
-
-
-def _cells(row: Measurement) -> list[str]:
-    if row.value is None:
-        return [row.case, row.contender, NOT_RUN, row.status, NOT_RUN, NOT_RUN, command(row)]
-    final, seconds = row.details["final"], f"{row.details['wall_s']:.0f}"
-    scores = [f"{row.value:.4f}", f"{min(final):.4f} … {max(final):.4f}"]
-    return [row.case, row.contender, str(len(final)), *scores, seconds, command(row)]
+    rows = [outcome_cells(row, 4, itemgetter("wall_s")) for row in result.measurements]
+    return [markdown_table(head, rows, "llrrrrl")]
 
 
 UNIT = "similarity"
@@ -133,7 +135,7 @@ def evaluate(path: Path) -> dict[str, Any]:
     log = columns(read(path / "metrics.jsonl"))
     curves = log["similarity"].mean(2)  # [rows, agents]
     truth = snapshots.history(path)[-1]["kernel_eigenvalues"]
-    found = log["eigenvalue"][-1]
+    eigenvalues = log["eigenvalue"][-1]
     return {
         "final": curves[-1].tolist(),
         "best": np.nanmax(curves, 0).tolist(),
@@ -141,8 +143,8 @@ def evaluate(path: Path) -> dict[str, Any]:
         "curve_returns": np.round(curves.T, 5).tolist(),
         "details": {
             "similarity": np.round(log["similarity"][-1], 5).tolist(),
-            "eigenvalue": found.tolist(),
-            "true_eigenvalue": truth[: found.shape[1]].tolist(),
+            "eigenvalue": eigenvalues.tolist(),
+            "true_eigenvalue": truth[: eigenvalues.shape[1]].tolist(),
             "barrier": np.atleast_1d(log["barrier"][-1]).tolist(),
         },
     }

@@ -35,8 +35,8 @@ class Job:
     @property
     def name(self) -> str:
         """Return the name of its folder."""
-        told = [word.strip("-").replace(".", "_") for word in self.flags]
-        return "-".join([self.preset, *([self.layout] if self.layout else []), *told])
+        words = [word.strip("-").replace(".", "_") for word in self.flags]
+        return "-".join([self.preset, *([self.layout] if self.layout else []), *words])
 
     @property
     def words(self) -> list[str]:

@@ -1,16 +1,20 @@
-"""The case of this suite, GridRoom-4 with the original script's settings, and its check.
+"""The case of this suite, GridRoom-4 with the original script's settings, its check, and ours.
 
 A contender is right if it learns the same features from the same indices as `follow` does in
 float64: NumPy with gradients by hand, the loss of the loop twins, Adam on the encoder, plain
-ascent on the duals, and a constant barrier.
+ascent on the duals, and a constant barrier. A call of our trainer is a chunk with its row of
+metrics.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from typing import Any, ClassVar
+from functools import cached_property, partial
+from typing import Any, ClassVar, cast
+from unittest.mock import patch
 
 import numpy as np
 
@@ -19,8 +23,10 @@ from loopless.envs.grids.collect import Trajectories, collect
 from loopless.envs.grids.world import GridWorld, make_grid
 from loopless.reference.laplacian import allo_gradients, allo_loss
 from loopless.train.allo.config import ALLO
+from suites.dqn_speed.slices import Worker, in_workers
+from suites.processes import jax, jnp
+from suites.q_learning.updates import Layers, Network
 
-Layers = list[tuple[np.ndarray, np.ndarray]]
 Indices = np.ndarray  # [steps, 3, batch]: states, later ones, others
 
 
@@ -37,42 +43,19 @@ class Rules:
 
 def follow(layers: Layers, coordinates: np.ndarray, stream: Indices, rules: Rules) -> np.ndarray:
     """Return the features of all states after learning from the stream."""
-    parts = [part for layer in layers for part in layer]
-    first, second = [[np.zeros_like(part) for part in parts] for _ in range(2)]
-    d = len(parts[-1])
+    encoder, d = Network(layers, rules.learning_rate, np.float64), len(layers[-1][1])
     duals = rules.dual_start * np.tril(np.ones((d, d)))
     x = coordinates.astype(np.float64)
-    for count, drawn in enumerate(stream, 1):
-        states = [forward(parts, x[rows]) for rows in drawn]
+    for drawn in stream:
+        states = [encoder.forward(x[rows]) for rows in drawn]
         now, later, others = (activations[-1] for activations in states)
         _, terms = allo_loss(now, later, others, duals, rules.barrier)
         gradients = allo_gradients(now, later, others, duals, rules.barrier)
-        here = backward(parts, states[0], gradients["features"])
-        there = backward(parts, states[1], gradients["next_features"])
-        for i, gradient in enumerate(map(np.add, here, there)):
-            first[i] += 0.1 * (gradient - first[i])
-            second[i] += 0.001 * (gradient**2 - second[i])
-            mean, square = first[i] / (1 - 0.9**count), second[i] / (1 - 0.999**count)
-            parts[i] = parts[i] - rules.learning_rate * mean / (np.sqrt(square) + 1e-8)
+        here = encoder.backward(states[0], gradients["features"])
+        there = encoder.backward(states[1], gradients["next_features"])
+        encoder.step(map(np.add, here, there))
         duals = duals + rules.dual_rate * terms["errors"]
-    return forward(parts, x)[-1]
-
-
-def forward(parts: list[np.ndarray], x: np.ndarray) -> list[np.ndarray]:
-    """Return the input, the output of each hidden layer, and the features."""
-    found = [x]
-    for weight, bias in zip(parts[:-2:2], parts[1:-2:2], strict=True):
-        found.append(np.maximum(found[-1] @ weight + bias, 0))
-    return [*found, found[-1] @ parts[-2] + parts[-1]]
-
-
-def backward(parts: list[np.ndarray], found: list[np.ndarray], pull: np.ndarray) -> list:
-    """Return the gradient by each weight and bias, given the gradient by the features."""
-    gradients: list[np.ndarray] = []
-    for at in range(len(parts) // 2 - 1, -1, -1):
-        gradients = [found[at].T @ pull, pull.sum(0), *gradients]
-        pull = (pull @ parts[2 * at].T) * (found[at] > 0)
-    return gradients
+    return encoder.forward(x)[-1]
 
 
 GRID = "GridRoom-4"
@@ -145,9 +128,10 @@ class Learning:
     @cached_property
     def layers(self) -> Layers:
         """Return the encoder at the start, as our trainer's seed 0 draws it."""
-        from suites.allo_speed.ours import first_layers
+        from loopless.train.allo.algorithm import build
 
-        return first_layers(self)
+        algorithm = build(self.config(), cast(Any, None), self.coordinates)  # draws nothing
+        return algorithm.network(jax.random.key(0)).layers()
 
     @cached_property
     def stream(self) -> Indices:
@@ -162,12 +146,11 @@ class Learning:
     @cached_property
     def expected(self) -> np.ndarray:
         """Return the features after learning from `stream`, [states, d]."""
-        layers = [(w.astype(np.float64), b.astype(np.float64)) for w, b in self.layers]
-        return follow(layers, self.coordinates, self.stream, self.rules)
+        return follow(self.layers, self.coordinates, self.stream, self.rules)
 
     def check(self, contender: Contender, call: Follower, output: Any) -> Verdict:
-        found = call.follow(self.stream)
-        error = float(np.abs(found - self.expected).max() / np.abs(self.expected).max())
+        features = call.follow(self.stream)
+        error = float(np.abs(features - self.expected).max() / np.abs(self.expected).max())
         wrong = not error <= contender.tolerance
         return Verdict(f"features differ by {error:.1e} of their size" if wrong else "", error)
 
@@ -175,3 +158,73 @@ class Learning:
 def million_operations(lowered: Any) -> float:
     """Return how many floating-point operations XLA counts in a program, in millions."""
     return 1e-6 * lowered.compile().cost_analysis()["flops"]
+
+
+SEEDS = 8
+CHUNK = 500  # steps in a call
+ENDLESS = {"steps": 10**9, "log_every": CHUNK, "plot_every": 0}
+TOGETHER = f"loopless, {SEEDS} seeds in one program"
+TOGETHER_ON_TWO = f"{TOGETHER}, on two cores"
+
+
+def started(case: Learning, **changes: Any) -> Any:
+    """Return a run of our trainer whose chunks are `CHUNK` steps, and which does not end."""
+    from loopless.train.allo.run import ALLORun
+
+    return ALLORun(case.config(**ENDLESS | changes))
+
+
+def learn_from(run: Any, stream: Indices) -> np.ndarray:
+    """Return the features of all states after learning from these indices, starting as seed 0."""
+    from loopless.train.allo.data import Batch
+
+    algorithm, update = run.algorithm, jax.jit(run.algorithm.update)
+    learner = algorithm.init(jax.random.key(0), jnp.float32(run.config.barrier[0]))
+    for step, drawn in enumerate(stream):
+        rows = Batch(*map(jnp.asarray, drawn))
+        learner, _ = update(learner, run.table, rows, jnp.int32(step))
+    return np.asarray(algorithm.evaluate(learner, run.table)["learned"])
+
+
+def _prepare(case: Learning, **changes: Any) -> Follower:
+    from loopless.runs.progress.clock import Clock
+
+    run = started(case, **changes)
+    return Follower(partial(run.advance, Clock()), lambda _: None, partial(learn_from, run))
+
+
+CONTENDER = Contender(
+    OURS, "loopless", "ours", _prepare, TOLERANCE, note="a compiled chunk of steps, sampling within"
+)
+ENCODED_BY_BATCHES = Contender(
+    BY_BATCHES, "loopless", "ours", partial(_prepare, encode="batches"), TOLERANCE,
+    note="what was drawn is encoded, in place of each distinct state once",
+)  # fmt: skip
+IN_ONE_PROGRAM = Contender(TOGETHER, "loopless", "ours", partial(_prepare, seeds=SEEDS), TOLERANCE)
+
+
+def followed(case: Learning, worker: Worker) -> Follower:
+    """Return a call that times a run in another process, and checks a run in this one."""
+    return Follower(worker, lambda _: None, partial(learn_from, started(case)))
+
+
+def on_two_cores(stack: ExitStack) -> Contender:
+    """Return the contender with all seeds in a process with two cores, which `stack` ends."""
+    note = "a process of its own on two cores, threads not limited"
+    return in_workers(stack, TOGETHER_ON_TWO, ENDLESS | {"seeds": SEEDS}, note, call=followed)
+
+
+def count_operations(case: Learning, **changes: Any) -> float:
+    """Return the millions of floating-point operations of one update, without sampling.
+
+    XLA does not count what our native code computes, so here XLA makes all matrix products itself.
+    """
+    from loopless.arrays.xla_cpu import product
+    from loopless.train.allo.data import Batch
+
+    run = started(case, **changes)
+    learner = run.algorithm.init(jax.random.key(0), jnp.float32(0.5))
+    drawn = Batch(*map(jnp.asarray, case.stream[0]))
+    with patch.object(product, "LEAST", math.inf):
+        lowered = jax.jit(run.algorithm.update).lower(learner, run.table, drawn, jnp.int32(0))
+    return million_operations(lowered)

@@ -1,6 +1,6 @@
 """The original pipeline, written from a description of it: one step at a time from Python.
 
-Each step draws two batches on the host, pair by pair, with a search for the end of each episode;
+Each step draws two batches on the host, with a search for the end of an episode for each pair;
 copies three arrays of states to the device and gathers their coordinates there, outside the
 compiled update; and calls the encoder three times in that update. Every hundred steps some forty
 numbers are fetched one by one; every thousand steps three figures are drawn while training waits.
@@ -26,10 +26,10 @@ import numpy as np
 import optax
 
 from loopless.envs.grids.world import GridWorld, make_grid
-from suites.allo_speed.cases import GRID, Indices, Layers, Learning, Rules
+from suites.allo_speed.cases import GRID, Indices, Learning
+from suites.replay.plain import PaddedTable, search_per_sample
 
 LOG_EVERY, PLOT_EVERY = 100, 1000
-MOST_TERMINALS = 100  # of a row that the proposed table holds
 
 
 @dataclass(frozen=True)
@@ -51,24 +51,26 @@ class Plain:
 
     def __init__(
         self,
-        layers: Layers,
-        coordinates: np.ndarray,
+        case: Learning,
         obs: np.ndarray,
         terminals: np.ndarray,
-        rules: Rules,
-        batch: int,
         form: Form | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.form, self.rules, self.batch, self.folder = form or Form(), rules, batch, folder
-        self.coordinates = jnp.asarray(coordinates)
-        self.obs, self.terminals = obs, terminals
+        self.form, self.rules, self.batch, self.folder = (
+            form or Form(),
+            case.rules,
+            case.batch,
+            folder,
+        )
+        self.coordinates = jnp.asarray(case.coordinates)
+        self.obs, self.terminals = obs, terminals.astype(np.int32)
         self.generator = np.random.default_rng(0)
-        self.table = terminal_table(terminals) if self.form.table_sampling else None
-        d = len(layers[-1][1])
+        self.table = PaddedTable(obs, terminals) if self.form.table_sampling else None
+        d, rules = case.components, case.rules
         self.optimizer = _optimizer(rules.learning_rate, rules.dual_rate)
         self.params = {
-            "encoder": [(jnp.array(w), jnp.array(b)) for w, b in layers],
+            "encoder": [(jnp.array(w), jnp.array(b)) for w, b in case.layers],
             "duals": rules.dual_start * jnp.tril(jnp.ones((d, d), jnp.float32)),
             "barrier": jnp.array(rules.barrier, jnp.float32),
         }
@@ -91,8 +93,7 @@ class Plain:
     def learn(self, states: np.ndarray, later: np.ndarray, others: np.ndarray) -> dict[str, Any]:
         coordinates = self.coordinates
         if self.form.one_gather:
-            found = coordinates[jnp.array(np.concatenate([states, later, others]))]
-            batches = jnp.split(found, 3)
+            batches = jnp.split(coordinates[jnp.array(np.concatenate([states, later, others]))], 3)
         else:
             batches = [coordinates[jnp.array(rows)] for rows in (states, later, others)]
         self.params, self.moments, metrics = self.update(self.params, self.moments, *batches)
@@ -115,55 +116,16 @@ class Plain:
     def draw(self, folder: Path) -> None:
         draw_figures(folder, self.features(), np.asarray(self.params["duals"]), self.history)
 
-    # --- the old buffer ------------------------------------------------------------------------
-
     def sample(self) -> tuple[np.ndarray, np.ndarray]:
-        draw = self._by_search if self.table is None else self._by_table
-        return draw()
-
-    def _by_search(self) -> tuple[np.ndarray, np.ndarray]:
-        """Draw pair by pair: a row, a start, a search for the marks ahead of it, a gap."""
-        generator, gamma = self.generator, self.rules.discount
-        steps = self.obs.shape[1]
-        states, later = [], []
-        for _ in range(self.batch):
-            row = generator.integers(len(self.obs))
-            start = generator.integers(steps - 1)
-            marks = np.where(self.terminals[row, start:])[0]
-            n = marks[1] if len(marks) > 1 else marks[0] if len(marks) else steps - 1 - start
-            u = generator.random()
-            k = int(np.floor(np.log(1 - (1 - gamma**n) * u) / np.log(gamma)))
-            states.append(self.obs[row, start])
-            later.append(self.obs[row, start + 1 + min(k, n - 1)])
-        return np.array(states), np.array(later)
-
-    def _by_table(self) -> tuple[np.ndarray, np.ndarray]:
-        """Draw all pairs at once; a padded table holds the marks of each row."""
-        generator, gamma, table = self.generator, self.rules.discount, self.table
-        assert table is not None
-        steps = self.obs.shape[1]
-        rows = generator.integers(len(self.obs), size=self.batch)
-        starts = generator.integers(steps - 1, size=self.batch)
-        ahead = np.where(table[rows] >= starts[:, None], table[rows] - starts[:, None], steps)
-        ahead.sort(axis=1)
-        n = np.where(ahead[:, 1] < steps, ahead[:, 1], ahead[:, 0])
-        n = np.where(n < steps, n, steps - 1 - starts)
-        u = generator.random(self.batch)
-        k = np.floor(np.log(1 - (1 - gamma**n) * u) / np.log(gamma)).astype(np.int64)
-        later = starts + 1 + np.minimum(k, n - 1)
-        return self.obs[rows, starts], self.obs[rows, later]
-
-
-def terminal_table(terminals: np.ndarray) -> np.ndarray:
-    """Return [rows, 100]: where each row's first marks are; −1 where there are no more."""
-    table = np.full((len(terminals), MOST_TERMINALS), -1)
-    for row, marks in enumerate(terminals):
-        found = np.flatnonzero(marks)[:MOST_TERMINALS]
-        table[row, : len(found)] = found
-    return table
-
-
-# --- the compiled update -------------------------------------------------------------------------
+        """Draw a batch of states and later ones from the old buffer, or from the proposed table."""
+        discount = self.rules.discount
+        if self.table is not None:
+            pairs = self.table.sample(self.batch, discount)
+        else:
+            pairs = search_per_sample(
+                self.obs, self.terminals, self.batch, self.generator, discount
+            )
+        return pairs["obs"], pairs["next_obs"]
 
 
 def encode(layers: Any, x: jax.Array) -> jax.Array:
@@ -293,9 +255,9 @@ def collect_rows(
         many = jax.vmap(step)
         return jax.lax.scan(lambda r, k: (many(r, jax.random.split(k, envs)), None), rows, keys)[0]
 
-    found = all_steps(jax.random.key(seed))
+    rows = all_steps(jax.random.key(seed))
     length = steps + steps // limit + (steps % limit > 0)
-    return np.asarray(found.obs)[:, :length], np.asarray(found.terminals)[:, :length] > 0
+    return np.asarray(rows.obs)[:, :length], np.asarray(rows.terminals)[:, :length] > 0
 
 
 CURVES = ("allo", "graph", "errors", "dual", "barrier_term", "gradient_norm")
@@ -311,25 +273,24 @@ def draw_figures(
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    world, d = make_grid(GRID), features.shape[1]
-    across = 5
+    def write(figure: Any, name: str) -> None:
+        figure.tight_layout()
+        figure.savefig(folder / f"{name}.png", dpi=DPI)
+        pyplot.close(figure)
+
+    world, d, across = make_grid(GRID), features.shape[1], 5
     figure, axes = pyplot.subplots(-(-d // across), across, figsize=(20, 8), squeeze=False)
-    for at, axis in enumerate(axes.flat):
-        if at < d:
-            image = axis.imshow(world.on_the_grid(features[:, at]), cmap="RdBu_r")
-            axis.set_title(f"Eigenvector {at}")
-            pyplot.colorbar(image, ax=axis)
-    figure.tight_layout()
-    figure.savefig(folder / "eigenvectors.png", dpi=DPI)
-    pyplot.close(figure)
+    for at, axis in enumerate(axes.flat[:d]):
+        image = axis.imshow(world.on_the_grid(features[:, at]), cmap="RdBu_r")
+        axis.set_title(f"Eigenvector {at}")
+        pyplot.colorbar(image, ax=axis)
+    write(figure, "eigenvectors")
 
     figure, axes = pyplot.subplots(2, 3, figsize=(15, 8))
     for name, axis in zip(CURVES, axes.flat, strict=True):
         axis.plot([row[name] for row in history])
         axis.set_title(name)
-    figure.tight_layout()
-    figure.savefig(folder / "learning_curves.png", dpi=DPI)
-    pyplot.close(figure)
+    write(figure, "learning_curves")
 
     figure, axes = pyplot.subplots(1, 2, figsize=(14, 5))
     for at in range(d):
@@ -337,9 +298,7 @@ def draw_figures(
         axes[0].plot(-0.5 * values, label=f"{at}")
         axes[1].semilogy(np.abs(values - duals[at, at]) + 1e-9)
     axes[0].legend()
-    figure.tight_layout()
-    figure.savefig(folder / "duals.png", dpi=DPI)
-    pyplot.close(figure)
+    write(figure, "duals")
 
 
 def run_whole(steps: int, folder: Path, case: Learning | None = None) -> dict[str, float]:
@@ -347,9 +306,7 @@ def run_whole(steps: int, folder: Path, case: Learning | None = None) -> dict[st
     case, start = case or Learning(), perf_counter()
     obs, terminals = collect_rows(case.world, case.envs, case.length, case.length)
     collected = perf_counter()
-    run = Plain(
-        case.layers, case.coordinates, obs, terminals, case.rules, case.batch, folder=folder
-    )
+    run = Plain(case, obs, terminals, folder=folder)
     drawn, draw = 0.0, run.draw
 
     def timed_draw(folder: Path) -> None:

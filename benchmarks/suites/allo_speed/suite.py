@@ -1,6 +1,6 @@
 """The suite `allo_speed`: training steps and whole runs beside the original pipeline.
 
-The cases and their checks are in `cases.py`, our trainer as a contender in `ours.py`, and the
+The cases and their checks are in `cases.py`, our trainer as a contender in `cases.py`, and the
 original pipeline, written plainly, in `plain.py`.
 """
 
@@ -18,33 +18,17 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from loopless.bench import targets as judging
 from loopless.bench.contest import Contender, Contest
 from loopless.bench.result import Headline, Measurement, Result, Role
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import (
-    Rows,
-    as_fast,
-    as_rate,
-    at_most,
-    attach,
-    per_item,
-    ratio,
-    stated,
-    values,
-)
+from loopless.bench.targets import Rows, as_fast, as_rate, at_most, attach, stated, values
 from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
-from suites.allo_speed.cases import (
-    BY_BATCHES,
-    ORIGINAL,
-    OURS,
-    TOLERANCE,
-    Follower,
-    Learning,
-    million_operations,
-)
+from suites.allo_speed import cases
+from suites.allo_speed.cases import BY_BATCHES, ORIGINAL, OURS, TOLERANCE, Follower, Learning
 from suites.dqn_speed.slices import NATIVE_TITLE, measure_native
-from suites.processes import one_thread, prepare_like_training, run_child
+from suites.processes import one_thread, prepare_like_training, run_child, time_shares
 
 SMALL, LARGE = Learning(256), Learning(1024)
 STEPS = 20_000
@@ -79,37 +63,31 @@ def run(options: Options, result: Result, say: Say) -> None:
         measure_seeds(SMALL, contest)
         measure_whole(STEPS, contest)
     if options.ablate:
-        from suites.allo_speed import ours
-
-        measure_native(SMALL, contest, ours.CHUNK, ours.followed, **ours.ENDLESS)
+        measure_native(SMALL, contest, cases.CHUNK, cases.ENDLESS, call=cases.followed)
         measure_proposals(SMALL, contest)
 
 
-def measure_steps(cases: Iterable[Learning], contest: Contest) -> None:
-    from suites.allo_speed import ours
-
-    mine = (ours.CONTENDER, ours.ENCODED_BY_BATCHES)
-    steps = {each.name: ours.CHUNK for each in mine} | {ORIGINAL: STEPS_IN_A_CALL}
-    for case in cases:
+def measure_steps(learnings: Iterable[Learning], contest: Contest) -> None:
+    mine = (cases.CONTENDER, cases.ENCODED_BY_BATCHES)
+    steps = {each.name: cases.CHUNK for each in mine} | {ORIGINAL: STEPS_IN_A_CALL}
+    for case in learnings:
         judge = partial(judge_steps, case, steps)
         contest.run("steps", case, (*mine, AS_IT_WAS), judge)
 
 
-def measure_operations(cases: Iterable[Learning], contest: Contest) -> None:
-    for case in cases:
+def measure_operations(learnings: Iterable[Learning], contest: Contest) -> None:
+    for case in learnings:
         contest.say(f"operations: {case.label}")
         contest.keep(judge_operations(operation_rows(case)))
 
 
 def measure_seeds(case: Learning, contest: Contest) -> None:
     """Race one program with all seeds, on one core and on two, against one run."""
-    from suites.allo_speed import ours
-
-    racing = [ours.CONTENDER, ours.IN_ONE_PROGRAM]
-    judge = partial(judge_seeds, ours.CONTENDER.name, ours.SEEDS, ours.CHUNK)
+    racing = [cases.CONTENDER, cases.IN_ONE_PROGRAM]
+    judge = partial(judge_seeds, cases.CONTENDER.name, cases.SEEDS, cases.CHUNK)
     with ExitStack() as stack:
         if (os.cpu_count() or 1) > 1:
-            racing.append(ours.on_two_cores(stack))
+            racing.append(cases.on_two_cores(stack))
         contest.run("seeds", case, racing, judge)
 
 
@@ -130,12 +108,12 @@ def measure_whole(steps: int, contest: Contest) -> None:
 def _measured(row: Measurement, runs: int, measure: Callable[[], dict[str, Any]]) -> Measurement:
     """Return the row of the median run, with the seconds of all; a failure ends up in the row."""
     try:
-        found = sorted((measure() for _ in range(runs)), key=lambda run: run["seconds"])
+        measured = sorted((measure() for _ in range(runs)), key=lambda run: run["seconds"])
     except (RuntimeError, OSError, ValueError, KeyError) as problem:
         return replace(row, status="failed", reason=str(problem))
-    taken, middle = [run.pop("seconds") for run in found], runs // 2
-    details = {**found[middle], "all_seconds": taken}
-    return replace(row, value=taken[middle], samples=runs, details=details)
+    seconds, middle = [run.pop("seconds") for run in measured], runs // 2
+    details = {**measured[middle], "all_seconds": seconds}
+    return replace(row, value=seconds[middle], samples=runs, details=details)
 
 
 def measure_proposals(case: Learning, contest: Contest) -> None:
@@ -185,10 +163,10 @@ def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> Rows:
 def judge_operations(rows: Rows) -> Rows:
     """Judge that ours computes no more than the original, and state how much it does by batches."""
     counts = values(rows)
-    share = {name: ratio(counts[name], counts.get(ORIGINAL)) for name in counts}
+    share = {name: judging.ratio(counts[name], counts.get(ORIGINAL)) for name in counts}
     rows = attach(rows, OURS, [at_most(1.0, share.get(OURS), f"as many as the {ORIGINAL}")])
-    told = stated(share.get(BY_BATCHES), f"× as many as the {ORIGINAL}")
-    return attach(rows, BY_BATCHES, [told])
+    beside = stated(share.get(BY_BATCHES), f"× as many as the {ORIGINAL}")
+    return attach(rows, BY_BATCHES, [beside])
 
 
 def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> Rows:
@@ -196,7 +174,7 @@ def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> Rows:
     rows = [as_rate(row, steps * (1 if row.contender == single else seeds), RATE) for row in rows]
     rates = values(rows)
     for name in rates.keys() - {single}:
-        gain = ratio(rates[name], rates.get(single))
+        gain = judging.ratio(rates[name], rates.get(single))
         rows = attach(rows, name, [stated(gain, f"× as fast as {seeds} runs one after the other")])
     return rows
 
@@ -213,103 +191,83 @@ def judge_whole(rows: Rows) -> Rows:
 
 def judge_proposals(plot_s: float, every: int, rows: Rows) -> Rows:
     """Return times of one step, with its share of the plots, and how much each proposal gains."""
+    shares = {row.contender: plot_s / every for row in rows} | dict.fromkeys(DRAWS_NO_PLOTS, 0.0)
     rows = [
-        _one_step(row, 0.0 if row.contender in DRAWS_NO_PLOTS else plot_s / every) for row in rows
+        replace(judging.per_item(row, LOGGED, share), details={"plots_s": share})
+        for row in rows
+        for share in [shares[row.contender]]
     ]
     times = values(rows)
     for name in times.keys() - {ORIGINAL}:
-        rows = attach(
-            rows,
-            name,
-            [stated(ratio(times[ORIGINAL], times[name]), f"× as fast as the {ORIGINAL}")],
-        )
+        gain = judging.ratio(times[ORIGINAL], times[name])
+        rows = attach(rows, name, [stated(gain, f"× as fast as the {ORIGINAL}")])
     return rows
-
-
-def _one_step(row: Measurement, plots_s: float) -> Measurement:
-    return replace(per_item(row, LOGGED, plots_s), details={"plots_s": plots_s})
 
 
 ALL = "proposed: all eight"
 STEPS_IN_A_CALL = 20
 LOGGED = 100  # steps in a call of a proposal: as many as write one row of the log
+NOTE = (
+    "host sampling, three eager gathers and a dispatch a step; without its plots, unless they are "
+    "named"
+)
 OVERALL = "part of “2–3× overall”"
+NO_OP = "no-op: XLA makes the same program of it"
+PROPOSED = (  # what each is, its switch in `plain.Form`, what was claimed, and what it does
+    ("sampling vectorised", "table_sampling", "“50–70 %” of a step",
+     "real; that share holds only where an update takes less than a millisecond"),
+    ("one encoder call for three batches", "one_encoder_call", OVERALL,
+     "drags the batch without a gradient through the backward pass"),
+    ("plots out of the loop", "plots", OVERALL, "real; ours draws them in another process"),
+    ("one gather of coordinates", "one_gather", OVERALL, "still outside of the compiled update"),
+    ("@ in place of einsum", "matmul", OVERALL, NO_OP),
+    ("metrics fetched at once", "batched_fetch", OVERALL, "once in a hundred steps"),
+    ("eye reused, products regrouped", "reused_eye", OVERALL, NO_OP),
+    ("jit on the gate's helper", "jitted_gate", OVERALL, NO_OP),
+)  # fmt: skip
+SWITCHES = {switch: switch != "plots" for _, switch, _, _ in PROPOSED}
 
 
 def original(case: Learning, **switches: bool):
     """Return a run in the original's form, on the case's walks."""
     from suites.allo_speed.plain import Form, Plain
 
-    walks = case.walks
-    arguments = case.layers, case.coordinates, walks.obs, walks.terminals, case.rules, case.batch
-    return Plain(*arguments, form=Form(**switches))
+    return Plain(case, case.walks.obs, case.walks.terminals, Form(**switches))
 
 
-def _prepare(case: Learning, steps: int = STEPS_IN_A_CALL, **switches: bool) -> Follower:
+def _prepare(case: Learning, steps: int, **switches: bool) -> Follower:
     run = original(case, **switches)
     return Follower(partial(run.run, steps), lambda _: None, original(case, **switches).follow)
 
 
-def _proposal(number: int, what: str, claim: str, note: str, **switches: bool) -> Contender:
-    prepare = partial(_prepare, steps=LOGGED, **switches)
-    name = f"proposed {number}: {what}"
-    return Contender(name, "jax", "proposal", prepare, TOLERANCE, claim=claim, note=note)
+def _original(
+    name: str, role: Role, note: str, claim: str = "", steps: int = LOGGED, **switches: bool
+) -> Contender:
+    prepare = partial(_prepare, steps=steps, **switches)
+    return Contender(name, "jax", role, prepare, TOLERANCE, note, claim)
 
 
-NOTE = (
-    "host sampling, three eager gathers and a dispatch a step; without its plots, unless they are "
-    "named"
-)
-AS_IT_WAS = Contender(ORIGINAL, "jax", "reference", _prepare, TOLERANCE, note=NOTE)
-WITH_LOG = Contender(
-    ORIGINAL, "jax", "reference", partial(_prepare, steps=LOGGED), TOLERANCE, note=NOTE
-)
-NO_OP = "no-op: XLA makes the same program of it"
-SWITCHES = {
-    "table_sampling": True, "one_encoder_call": True, "plots": False, "one_gather": True,
-    "matmul": True, "batched_fetch": True, "reused_eye": True, "jitted_gate": True,
-}  # fmt: skip
+AS_IT_WAS = _original(ORIGINAL, "reference", NOTE, steps=STEPS_IN_A_CALL)
+WITH_LOG = _original(ORIGINAL, "reference", NOTE)
 PROPOSALS = (
-    _proposal(
-        1, "sampling vectorised", "“50–70 %” of a step",
-        "real; that share holds only where an update takes less than a millisecond",
-        table_sampling=True,
+    *(
+        _original(
+            f"proposed {number}: {what}", "proposal", note, claim, **{switch: SWITCHES[switch]}
+        )
+        for number, (what, switch, claim, note) in enumerate(PROPOSED, 1)
     ),
-    _proposal(
-        2, "one encoder call for three batches", OVERALL,
-        "drags the batch without a gradient through the backward pass", one_encoder_call=True,
-    ),
-    _proposal(
-        3, "plots out of the loop", OVERALL, "real; ours draws them in another process", plots=False
-    ),
-    _proposal(
-        4, "one gather of coordinates", OVERALL, "still outside of the compiled update",
-        one_gather=True,
-    ),
-    _proposal(5, "@ in place of einsum", OVERALL, NO_OP, matmul=True),
-    _proposal(
-        6, "metrics fetched at once", OVERALL, "once in a hundred steps", batched_fetch=True
-    ),
-    _proposal(7, "eye reused, products regrouped", OVERALL, NO_OP, reused_eye=True),
-    _proposal(8, "jit on the gate's helper", OVERALL, NO_OP, jitted_gate=True),
-    Contender(
-        ALL, "jax", "proposal", partial(_prepare, steps=LOGGED, **SWITCHES), TOLERANCE,
-        claim="“2–3×” overall",
-    ),
-)  # fmt: skip
+    _original(ALL, "proposal", "", "“2–3×” overall", **SWITCHES),
+)
 DRAWS_NO_PLOTS = {PROPOSALS[2].name, ALL}
 
 
 def operation_rows(case: Learning) -> Rows:
     """Return the operations of the original's update, of it with one encoder call, and of ours."""
-    from suites.allo_speed import ours
-
-    by_batches = ours.count_operations(case, encode="batches")
     forms: tuple[tuple[str, str, Role, float], ...] = (
         (ORIGINAL, "jax", "reference", count_original(case)),
         (PROPOSALS[1].name, "jax", "proposal", count_original(case, one_encoder_call=True)),
-        (OURS, "loopless", "ours", ours.count_operations(case)),
-        (BY_BATCHES, "loopless", "ours", by_batches),
+        (OURS, "loopless", "ours", cases.count_operations(case)),
+        (BY_BATCHES, "loopless", "ours", cases.count_operations(case, encode="batches")),
     )
     return [
         Measurement("operations", case.label, name, library, role, unit="MFLOP", value=value)
@@ -321,8 +279,7 @@ def count_original(case: Learning, **switches: bool) -> float:
     """Return the millions of operations of the compiled update, without sampling and gathers."""
     run = original(case, **switches)
     batches = [run.coordinates[rows] for rows in case.stream[0]]
-    lowered = run.update.lower(run.params, run.moments, *batches)
-    return million_operations(lowered)
+    return cases.million_operations(run.update.lower(run.params, run.moments, *batches))
 
 
 def time_original(steps: int) -> dict[str, float]:
@@ -351,19 +308,10 @@ def time_ours(steps: int, case: Learning | None = None) -> dict[str, Any]:
         pictures = sorted(path.name for path in (run / "plots").iterdir())
     return {
         "seconds": seconds,
-        "log_share": log_share(log, "time_log"),
+        "log_share": time_shares(log, slice(1, None))["time_log"],  # compilation left out
         "similarity": float(log["similarity_mean"][-1]),
         "pictures": pictures,
     }
-
-
-def log_share(log: dict[str, Any], part: str) -> float:
-    """Return the share of the training thread's time that a part took, compilation left out."""
-    import numpy as np
-
-    steps = np.diff(log["step"], prepend=0)[1:]
-    seconds = steps / log["steps_per_second"][1:]
-    return float((np.nan_to_num(log[part][1:]) * seconds).sum() / seconds.sum())
 
 
 def run_alone(module: str, *words: str) -> tuple[float, str]:

@@ -15,42 +15,20 @@ from typing import Any
 
 import numpy as np
 
+import loopless as ll
+from loopless.bench import targets
 from loopless.bench.contest import Call, Contender, Contest, Entry, Verdict, enter
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import (
-    Rows,
-    as_fast,
-    as_rate,
-    at_least,
-    at_most,
-    attach,
-    beside,
-    ratio,
-    speeds,
-    stated,
-)
+from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, ratio, values
 from loopless.bench.timing import Budget
 from loopless.process import peak_bytes, resident_bytes
 from pages import Lines, cell, grid, markdown_table, section
+from suites.avatarl import plain
 from suites.avatarl.losses import METHOD, Losses
-from suites.avatarl.plain import (
-    CONTENDERS,
-    FIRST,
-    FULL,
-    JAX_ENTROPY,
-    LOOPED,
-    ORIGINAL,
-    OURS,
-    PROPOSAL_CONTENDERS,
-    SUBSET,
-    TODAY,
-    TORCH_ENTROPY,
-    our_name,
-    vectorised,
-)
-from suites.processes import run_child
+from suites.avatarl.plain import FULL, JAX_ENTROPY, LOOPED, SUBSET, TORCH_ENTROPY, our_name
+from suites.processes import jax, jnp, probe, torch
 
 SMALL = (Losses(65, 4, 4096), Losses(65, 16, 4096))
 LARGE = Losses(50304, 4, 256)
@@ -83,7 +61,7 @@ def run(options: Options, result: Result, say: Say) -> None:
     contest = Contest(result, Budget(SAMPLE_S, total_s=total), say)
     prepare_libraries(options.threads)
     result.settings |= {**asdict(METHOD), "dtype": "float32", "jax_async_dispatch": False}
-    measure_losses(SMALL[:1] if options.quick else (*SMALL, LARGE), CONTENDERS, contest)
+    measure_losses(SMALL[:1] if options.quick else (*SMALL, LARGE), plain.CONTENDERS, contest)
     measure_memory(QUICK_HELD if options.quick else HELD, contest)
     measure_operations(SMALL[:1], contest)
     if not options.quick:
@@ -120,7 +98,7 @@ def measure_training(case: Any, contest: Contest) -> None:
 
 def measure_proposals(cases: Iterable[Losses], contest: Contest) -> None:
     for case in cases:
-        contest.run("proposals", case, PROPOSAL_CONTENDERS)
+        contest.run("proposals", case, plain.PROPOSAL_CONTENDERS)
 
 
 def measure_top_k(cases: Iterable[Losses], contest: Contest) -> None:
@@ -159,9 +137,6 @@ def _compiled_top_k(kernel: str, case: TopK) -> Call:
 
 
 def _jax_top_k(function: str, case: TopK) -> Call:
-    import jax
-    import jax.numpy as jnp
-
     from loopless.arrays.logits import top_k
 
     student = jnp.asarray(case.losses.arrays[0])
@@ -246,11 +221,11 @@ def judge(case: Losses, rows: Rows) -> list[Measurement]:
 
 
 def _entropy_targets(case: Losses, library: str, rows: Rows) -> list:
-    found, (name, limit) = speeds(rows), ENTROPY_LIMITS[library]
-    times = ratio(found.get(name), found.get(our_name(library, "fixed")))
+    times, (name, limit) = values(rows), ENTROPY_LIMITS[library]
+    slower = ratio(times.get(our_name(library, "fixed")), times.get(name))
     if case.vocabulary == LARGE_V:
-        return [at_most(limit, times, f"{limit:g} × {name}")]
-    return [stated(times, f"× {name}")]
+        return [at_most(limit, slower, f"{limit:g} × {name}")]
+    return [targets.stated(slower, f"× {name}")]
 
 
 def judge_memory(rows: Rows) -> list[Measurement]:
@@ -258,7 +233,7 @@ def judge_memory(rows: Rows) -> list[Measurement]:
     rows = list(rows)
     for library in ("JAX", "PyTorch"):
         name = our_name(library, "fixed")
-        held = next((row.value for row in rows if row.contender == name), None)
+        held = values(rows).get(name)
         rows = attach(rows, name, [at_most(EXTRA, held, f"{EXTRA:g} of one [N, V] float32 array")])
     return rows
 
@@ -267,25 +242,30 @@ def judge_training(tokens: Mapping[str, int], rows: Rows) -> list[Measurement]:
     """Judge tokens a second end to end; `tokens` has the tokens of a call, by contender."""
     from suites.avatarl import training
 
-    rows = [as_rate(row, tokens[row.contender], "tokens/s") for row in rows]
+    rows = [targets.as_rate(row, tokens[row.contender], "tokens/s") for row in rows]
     by_library = (
         (training.OURS, training.OURS_ENTROPY),
         (training.TORCH_OURS, training.TORCH_ENTROPY_STEP),
     )
     forms = training.TORCH_TODAY, training.TORCH_ORIGINAL
     for name, entropy in by_library:
-        targets = as_fast(rows, name, {entropy: PLAIN_STEP})
-        rows = attach(rows, name, [*targets, *beside(rows, name, forms)])
+        promised = as_fast(rows, name, {entropy: PLAIN_STEP})
+        rows = attach(rows, name, [*promised, *targets.beside(rows, name, forms)])
     return rows
 
 
 OUR_LOSS, TODAYS_FORM, PLAIN_ENTROPY = "ours", "today", "entropy"  # what a child can run
+FORMS = {
+    OUR_LOSS: plain.our_loss,
+    TODAYS_FORM: partial(plain.vectorised, full=True),
+    PLAIN_ENTROPY: plain.entropy_in_torch,
+}
 
 
 def measure_memory(case: Losses, contest: Contest) -> None:
     """Measure the memory of each beyond logits and gradient, in arrays of the logits' size."""
     rows = []
-    for name, library, probe in (
+    for name, library, measure in (
         (our_name("JAX", "fixed"), "loopless", partial(in_jax, case)),
         (our_name("PyTorch", "fixed"), "loopless", partial(in_torch, case, OUR_LOSS)),
         (FULL, "torch", partial(in_torch, case, TODAYS_FORM)),
@@ -293,20 +273,15 @@ def measure_memory(case: Losses, contest: Contest) -> None:
     ):
         role = "ours" if library == "loopless" else "reference"
         row = Measurement("memory", case.label, name, library, role, unit="arrays")
-        rows.append(contest.measure(row, probe))
+        rows.append(contest.measure(row, measure))
     contest.keep(judge_memory(rows))
 
 
 def in_jax(case: Losses) -> float:
     """Return the temporary memory of the compiled JAX program, which is not run."""
-    import jax
-    import jax.numpy as jnp
-
-    from loopless import avatarl_loss
-
     logits = jax.ShapeDtypeStruct((case.count, case.vocabulary), jnp.float32)
     gold = jax.ShapeDtypeStruct((case.count,), jnp.int32)
-    loss_of = partial(avatarl_loss, top_k=case.top_k)
+    loss_of = partial(ll.avatarl_loss, top_k=case.top_k)
     program = jax.jit(jax.value_and_grad(loss_of, has_aux=True)).lower(logits, logits, gold)
     held = program.compile().memory_analysis()
     if held is None:
@@ -316,23 +291,11 @@ def in_jax(case: Losses) -> float:
 
 def in_torch(case: Losses, what: str) -> float:
     """Return the peak memory of a child, less what it held before and less the gradient."""
-    words = [what, str(case.vocabulary), str(case.top_k), str(case.count)]
-    return json.loads(run_child("suites.avatarl.suite", *words)[1].splitlines()[-1])
+    sizes = case.vocabulary, case.top_k, case.count
+    return probe("suites.avatarl.suite", what, *map(str, sizes))
 
 
 def _peak(what: str, case: Losses) -> float:
-    import torch
-    from torch.nn.functional import cross_entropy
-
-    from loopless import avatarl_loss
-
-    def loss_of(student: Any, critic: Any, gold: Any) -> Any:
-        if what == OUR_LOSS:
-            return avatarl_loss(student, critic, gold, top_k=case.top_k)[0]
-        if what == TODAYS_FORM:
-            return vectorised(student, critic, gold, case.top_k, full=True)[0]
-        return cross_entropy(student, gold)
-
     def inputs(count: int) -> list[Any]:
         generator = torch.Generator().manual_seed(0)
         shape = (count, case.vocabulary)
@@ -340,10 +303,11 @@ def _peak(what: str, case: Losses) -> float:
         gold = torch.randint(case.vocabulary, (count,), generator=generator)
         return [student, torch.randn(shape, generator=generator), gold]
 
-    loss_of(*inputs(8)).backward()  # loads the code and compiles kernels
+    form = partial(FORMS[what], k=case.top_k)
+    form(*inputs(8))[0].backward()  # loads the code and compiles kernels
     arrays = inputs(case.count)
     before = resident_bytes()
-    loss_of(*arrays).backward()
+    form(*arrays)[0].backward()
     gradient = 4 * case.size
     return max(0.0, peak_bytes() - before - gradient) / gradient
 
@@ -354,21 +318,15 @@ if __name__ == "__main__":
 
 
 FEWER = 30  # times fewer operations than the loop
-COUNTED = (
-    *(each for each in OURS if each.name == our_name("PyTorch", "fixed")),
-    ORIGINAL,
-    FIRST,
-    TODAY,
-)
+COUNTED = (plain.IN_TORCH, plain.ORIGINAL, plain.FIRST, plain.TODAY)
 
 
 def operation_rows(case: Losses) -> list[Measurement]:
     entries = [enter(each, "operations", case) for each in COUNTED]
-    found = [replace(each.row, unit="operations", value=_count(each)) for each in entries]
-    counts = {row.contender: row.value for row in found}
-    name = our_name("PyTorch", "fixed")
+    rows = [replace(each.row, unit="operations", value=_count(each)) for each in entries]
+    counts, name = values(rows), our_name("PyTorch", "fixed")
     fewer = at_least(FEWER, ratio(counts[LOOPED], counts[name]), f"{FEWER} × fewer than a loop")
-    return attach(found, name, [fewer])
+    return attach(rows, name, [fewer])
 
 
 def _count(entry: Entry) -> float | None:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopless.bench.contest import Call, Contender, Verdict
+from loopless.bench.result import Role
 from loopless.nets.gpt.model import GPT
 from loopless.runs.progress.clock import Clock
 from loopless.text.dataset import Dataset
@@ -27,7 +28,8 @@ from loopless.train.avatarl.run import student_run
 from loopless.train.lm.config import VOCABULARY
 from loopless.train.lm.data import TextData
 from suites.avatarl.losses import CROSS_ENTROPY, answer
-from suites.avatarl.plain import FULL, LOOPED, looped, vectorised
+from suites.avatarl.plain import FULL, LOOPED, Form, entropy_in_torch, looped, our_loss, vectorised
+from suites.processes import torch
 
 TOLERANCE = 1e-3  # of loss and gradient norm, in float32 through all layers
 UPDATES = 50  # in a call of ours
@@ -91,30 +93,24 @@ class Training:
         """Return the windows of the first update, [windows, block + 1]."""
         return self.material.windows.batch(0, self.config.windows)
 
-    def expected(self, variant: str) -> First:
-        return _expected(self, variant)
-
     def check(self, contender: Contender, call: Update, output: Any) -> Verdict:
-        found = call.first()
-        expected = self.expected(found.variant)
-        errors = [
-            abs(own - right) / right for own, right in zip(found[1:], expected[1:], strict=True)
-        ]
-        wrong = not max(errors) <= contender.tolerance
-        told = "loss and gradient are off by {:.1e} and {:.1e}".format(*errors)
-        return Verdict(told if wrong else "", max(errors))
+        made = call.first()
+        right = _expected(self, made.variant)
+        errors = [abs(x - y) / y for x, y in zip(made[1:], right[1:], strict=True)]
+        text = "loss and gradient are off by {:.1e} and {:.1e}".format(*errors)
+        return Verdict("" if max(errors) <= contender.tolerance else text, max(errors))
 
 
 def model(config: AvataRL, seed: int) -> GPT:
     """Return a model whose logits are as far apart as those of a trained one."""
-    made = GPT(VOCABULARY, config.block, config.size, jax.random.key(seed))
-    return eqx.tree_at(lambda own: own.tokens, made, 10 * made.tokens)
+    gpt = GPT(VOCABULARY, config.block, config.size, jax.random.key(seed))
+    return eqx.tree_at(lambda gpt: gpt.tokens, gpt, 10 * gpt.tokens)
 
 
 @lru_cache(maxsize=8)
 def _expected(case: Training, variant: str) -> First:
     inputs, gold = case.windows[:, :-1], case.windows[:, 1:]
-    logits, back = jax.vjp(lambda own: own(inputs), case.student)
+    logits, back = jax.vjp(lambda gpt: gpt(inputs), case.student)
     student, critic = (
         np.asarray(x).reshape(-1, VOCABULARY) for x in (logits, case.critic(jnp.asarray(inputs)))
     )
@@ -134,8 +130,8 @@ def _ours(case: Training, loss: str) -> Update:
     def first() -> First:
         learner = run.algorithm.init(jax.random.key(0))._replace(weights=case.student)
         rows = jax.tree.map(lambda x: x[0], run.batches(0, 1, Clock()))
-        _, told = jax.jit(run.algorithm.update)(learner, run.constants, rows, np.int32(0))
-        return First(variant, float(told["loss"]), float(told["gradient_norm"]))
+        _, report = jax.jit(run.algorithm.update)(learner, run.constants, rows, np.int32(0))
+        return First(variant, float(report["loss"]), float(report["gradient_norm"]))
 
     return Update(partial(run.advance, Clock()), lambda _: None, first, UPDATES)
 
@@ -160,7 +156,6 @@ TORCH_TODAY, TORCH_ORIGINAL = f"{EAGER}{FULL}", f"{EAGER}{LOOPED}"
 
 def tensors(model: GPT, learns: bool) -> list[dict[str, Any]]:
     """Return a model's arrays as tensors by name: those outside the blocks, then each block's."""
-    import torch
 
     def of(arrays: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -181,27 +176,24 @@ def tensors(model: GPT, learns: bool) -> list[dict[str, Any]]:
 
 def logits(parts: list[dict[str, Any]], heads: int, inputs: Any) -> Any:
     """Return logits [batch, block, V] of tokens [batch, block]."""
-    from torch.nn import functional as F
-
+    F = torch.nn.functional
     whole, *blocks = parts
     x = whole["tokens"][inputs] + whole["positions"][: inputs.shape[1]]
     batch, time, width = x.shape
-    for own in blocks:
-        y = F.layer_norm(x, (width,), own["norm_1.scale"], own["norm_1.bias"])
-        y = y @ own["qkv.weight"] + own["qkv.bias"]
+    for block in blocks:
+        y = F.layer_norm(x, (width,), block["norm_1.scale"], block["norm_1.bias"])
+        y = y @ block["qkv.weight"] + block["qkv.bias"]
         q, k, v = (z.view(batch, time, heads, -1).transpose(1, 2) for z in y.chunk(3, -1))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         y = y.transpose(1, 2).reshape(batch, time, width)
-        x = x + y @ own["out.weight"] + own["out.bias"]
-        y = F.layer_norm(x, (width,), own["norm_2.scale"], own["norm_2.bias"])
-        y = F.gelu(y @ own["up.weight"] + own["up.bias"])
-        x = x + y @ own["down.weight"] + own["down.bias"]
+        x = x + y @ block["out.weight"] + block["out.bias"]
+        y = F.layer_norm(x, (width,), block["norm_2.scale"], block["norm_2.bias"])
+        y = F.gelu(y @ block["up.weight"] + block["up.bias"])
+        x = x + y @ block["down.weight"] + block["down.bias"]
     return F.layer_norm(x, (width,), whole["scale"], whole["bias"]) @ whole["tokens"].T
 
 
-def _prepare(case: Training, variant: str, loss_of: Callable[..., Any]) -> Update:
-    import torch
-
+def _prepare(case: Training, variant: str, form: Form) -> Update:
     config, heads = case.config, case.student.heads
     critic = tensors(case.critic, learns=False) if variant != CROSS_ENTROPY else None
     done = 0
@@ -225,18 +217,18 @@ def _prepare(case: Training, variant: str, loss_of: Callable[..., Any]) -> Updat
         if critic is not None:
             with torch.no_grad():
                 judged = logits(critic, heads, inputs).flatten(0, 1)
-        loss = loss_of(logits(parts, heads, inputs).flatten(0, 1), judged, gold, config.top_k)
+        loss, _ = form(logits(parts, heads, inputs).flatten(0, 1), judged, gold, k=config.top_k)
         adam.zero_grad(set_to_none=True)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(flat, config.max_gradient_norm)
         adam.step()
         return loss, norm
 
-    own = student()
+    made = student()
 
     def run() -> None:
         nonlocal done
-        update(*own, done)
+        update(*made, done)
         done += 1
 
     def first() -> First:
@@ -246,35 +238,14 @@ def _prepare(case: Training, variant: str, loss_of: Callable[..., Any]) -> Updat
     return Update(run, lambda _: None, first, 1)
 
 
-def _our_loss(student: Any, critic: Any, gold: Any, k: int) -> Any:
-    from loopless import avatarl_loss
-
-    return avatarl_loss(student, critic, gold, top_k=k)[0]
-
-
-def _entropy(student: Any, critic: Any, gold: Any, k: int) -> Any:
-    from torch.nn.functional import cross_entropy
-
-    return cross_entropy(student, gold)
-
-
-def _todays_form(student: Any, critic: Any, gold: Any, k: int) -> Any:
-    return vectorised(student, critic, gold, k=k, full=True)[0]
-
-
-def _looped(student: Any, critic: Any, gold: Any, k: int) -> Any:
-    return looped(student, critic, gold, k=k)[0]
-
-
-def _contender(name: str, role: Any, variant: str, loss: Any) -> Contender:
+def _contender(name: str, role: Role, variant: str, form: Form) -> Contender:
     library = "loopless" if role == "ours" else "torch"
-    prepare = partial(_prepare, variant=variant, loss_of=loss)
-    return Contender(name, library, role, prepare, TOLERANCE)
+    return Contender(name, library, role, partial(_prepare, variant=variant, form=form), TOLERANCE)
 
 
 TORCH_CONTENDERS = (
-    _contender(TORCH_OURS, "ours", "fixed", _our_loss),
-    _contender(TORCH_TODAY, "reference", "full", _todays_form),
-    _contender(TORCH_ORIGINAL, "reference", "original", _looped),
-    _contender(TORCH_ENTROPY_STEP, "yardstick", CROSS_ENTROPY, _entropy),
+    _contender(TORCH_OURS, "ours", "fixed", our_loss),
+    _contender(TORCH_TODAY, "reference", "full", partial(vectorised, full=True)),
+    _contender(TORCH_ORIGINAL, "reference", "original", looped),
+    _contender(TORCH_ENTROPY_STEP, "yardstick", CROSS_ENTROPY, entropy_in_torch),
 )

@@ -32,13 +32,13 @@ def run(options: Options, result: Result, say: Say) -> None:
     train(new_runs, options, result, say)
 
 
-def train(new_runs: Callable[[], Runs[Text]], options: Options, result: Result, say: Say) -> None:
+def train(new_runs: Callable[[], Runs], options: Options, result: Result, say: Say) -> None:
     """Train the critic, then the students, as many at once as there are threads."""
     steps = tasks.QUICK_STEPS if options.quick else None
     critic = tasks.critic(steps)
     seeds, students = (1, tasks.STUDENTS[:1]) if options.quick else (tasks.SEEDS, tasks.STUDENTS)
     jobs = {each: each.jobs(seeds, steps) for each in students}
-    everyone = [critic, *(job for own in jobs.values() for job in own)]
+    everyone = [critic, *(job for of_student in jobs.values() for job in of_student)]
     tokens = (steps or tasks.STEPS) * tasks.TOKENS_A_STEP
     case = f"0.2M parameters, {tokens / 1e6:.2g}M tokens"
     result.settings |= {"seeds": seeds, "tokens": tokens, "cores_for_a_run": 1}
@@ -95,15 +95,8 @@ def _cells(row: Measurement) -> list[str]:
     each = [score["validation_per_character"] for score in final]
     per_token = statistics.fmean(score["validation_loss"] for score in final)
     speed = statistics.median(row.details["tokens_per_s"])
-    span = f"{min(each):.3f} … {max(each):.3f}"
-    return [
-        row.contender,
-        str(len(each)),
-        f"{row.value:.3f}",
-        span,
-        f"{per_token:.3f}",
-        f"{speed:,.0f}",
-    ]
+    cells = [f"{row.value:.3f}", f"{min(each):.3f} … {max(each):.3f}", f"{per_token:.3f}"]
+    return [row.contender, str(len(each)), *cells, f"{speed:,.0f}"]
 
 
 Outcomes = Mapping[TextJob, "Text | RunFailed"]
@@ -111,17 +104,17 @@ CRITIC = "the critic: a language model of the same size"
 CHARACTERS = "character trigram"
 TOKEN_TRIGRAM = "trigram of the same tokens"
 UNIT = "nats per character"
-AVATARL, PLAIN = STUDENTS[0].label, STUDENTS[-1].label
+PLAIN = STUDENTS[-1].label
 
 
 def rows_of(
     case: str, critic: TextJob, students: Mapping[Student, Sequence[TextJob]], outcomes: Outcomes
 ) -> list[Measurement]:
     """Return the rows of all runs that have ended, and of the trigram models."""
-    found = [_row(case, CRITIC, [critic], outcomes)]
-    found += [_row(case, each.label, jobs, outcomes) for each, jobs in students.items()]
-    rows = [row for row in found if row is not None]
-    made = [one for one in outcomes.values() if isinstance(one, Text)]
+    runs = {CRITIC: [critic]} | {each.label: jobs for each, jobs in students.items()}
+    ended = [_row(case, name, jobs, outcomes) for name, jobs in runs.items()]
+    rows = [row for row in ended if row is not None]
+    made = [outcome for outcome in outcomes.values() if isinstance(outcome, Text)]
     if not made:
         return rows
     final = made[0].final
@@ -153,21 +146,18 @@ def _row(case: str, name: str, jobs: Sequence[TextJob], outcomes: Outcomes) -> M
     if row is None or not made:
         return row
     losses = [outcome.final["validation_per_character"] for outcome in made]
-    return with_spread(replace(row, details=_details(made)), losses)
-
-
-def _details(made: Sequence[Text]) -> dict[str, Any]:
-    return {
-        "commands": [one.command for one in made],
+    details = {
+        "commands": [outcome.command for outcome in made],
         "settings": made[0].settings,
-        "commits": [one.commit for one in made],
-        "wall_s": [round(one.wall_s, 1) for one in made],
-        "final": [one.final for one in made],
-        "tokens_per_s": [round(one.tokens_per_s) for one in made],
+        "commits": [outcome.commit for outcome in made],
+        "wall_s": [round(outcome.wall_s, 1) for outcome in made],
+        "final": [outcome.final for outcome in made],
+        "tokens_per_s": [round(outcome.tokens_per_s) for outcome in made],
         "curve_tokens": made[0].curve_tokens,
-        "curve_losses": [one.curve_losses for one in made],
+        "curve_losses": [outcome.curve_losses for outcome in made],
         "sample": made[0].sample,
     }
+    return with_spread(replace(row, details=details), losses)
 
 
 PROMPT, TOKENS_SAMPLED = "def ", 120  # what a sample begins with, and how many tokens it has
@@ -189,7 +179,7 @@ class Text:
     commit: str = ""
 
 
-class TextRuns(Runs[Text]):
+class TextRuns(Runs):
     """Runs on text; each outcome has a sample of what the model writes."""
 
     outcome_type = Text

@@ -37,18 +37,14 @@ class TextJob:
     @property
     def words(self) -> list[str]:
         """Return the words of the command, without those that say where runs are."""
-        found = ["train", self.trainer, "--config", str(self.path), *self.flags]
-        found += ["--seed", str(self.seed)] if self.seed is not None else []
-        found += ["--steps", str(self.steps)] if self.steps is not None else []
-        return found
-
-    @property
-    def needs_critic(self) -> bool:
-        return self.trainer == "avatarl"
+        words = ["train", self.trainer, "--config", str(self.path), *self.flags]
+        words += ["--seed", str(self.seed)] if self.seed is not None else []
+        words += ["--steps", str(self.steps)] if self.steps is not None else []
+        return words
 
     def where(self, runs: Path) -> list[str]:
         """Return the flags that say where the run and its critic are."""
-        critic = ["--critic", str(runs / CRITIC)] if self.needs_critic else []
+        critic = ["--critic", str(runs / CRITIC)] if self.trainer == "avatarl" else []
         return [*critic, "--runs", str(runs), "--run", self.name]
 
     @property

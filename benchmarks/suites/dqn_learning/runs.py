@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -26,26 +26,11 @@ from loopless.bench import machine, sources
 from loopless.bench.result import Measurement, Result, save
 from loopless.bench.suites import Options, Say
 from loopless.files import atomic
+from pages import NOT_RUN, command
 from suites.dqn_learning.tasks import EPISODES, ROOT, RUNS
 from suites.processes import one_thread, run_child
 
 SEED = 20_000_003  # of the evaluation's episodes; far from the seed of any run
-
-
-class Job(Protocol):
-    """A training run to make: its preset, its folder's name, its command."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def words(self) -> list[str]: ...
-
-    @property
-    def command(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -63,26 +48,16 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)  # what else the evaluation found
 
 
-class Ended(Protocol):
-    """What every type of outcome has."""
-
-    @property
-    def wall_s(self) -> float: ...
-
-
 class RunFailed(RuntimeError):
     """A training process failed, or was interrupted."""
 
 
-AnyJob = TypeVar("AnyJob", bound=Job)
-AnyOutcome = TypeVar("AnyOutcome", bound="Ended")
-
-
-class Runs(Generic[AnyOutcome]):
+class Runs:
     """Runs in `folder`, on `threads` cores. `close` ends those that are under way.
 
-    `evaluation` is the module that evaluates a finished run. For outcomes of another type than
-    `Outcome`, a subclass sets `outcome_type` and overrides `describe`.
+    A job has a `name`, the `path` of its preset, the `words` of its command, and the `command` to
+    show. `evaluation` is the module that evaluates a finished run. For outcomes of another type
+    than `Outcome`, a subclass sets `outcome_type` and overrides `describe`.
     """
 
     outcome_type: type = Outcome
@@ -106,7 +81,7 @@ class Runs(Generic[AnyOutcome]):
         folder = Path.cwd() / RUNS / result.suite / (f"{commit}-quick" if quick else commit)
         return cls(folder, threads, commit, **more)
 
-    def outcomes(self, jobs: Iterable[AnyJob]) -> Iterator[tuple[AnyJob, AnyOutcome | RunFailed]]:
+    def outcomes(self, jobs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Yield each job with its outcome or failure, as jobs end."""
         self.folder.mkdir(parents=True, exist_ok=True)
         pool = ThreadPoolExecutor(self._threads)
@@ -132,7 +107,7 @@ class Runs(Generic[AnyOutcome]):
         """Return the flags that say where a run is put."""
         return ["--runs", str(self.folder), "--run", job.name]
 
-    def child(self, job: Job, core: int, module: str, *words: str) -> tuple[float, str]:
+    def child(self, job: Any, core: int, module: str, *words: str) -> tuple[float, str]:
         """Run a module on one core; return its seconds, and what it printed."""
         if self._closed:
             raise RunFailed(f"{job.name}: interrupted")
@@ -149,7 +124,7 @@ class Runs(Generic[AnyOutcome]):
     def _notes(self) -> Path:
         return self.folder / "sources"
 
-    def _outcome(self, job: Job) -> AnyOutcome | RunFailed:
+    def _outcome(self, job: Any) -> Any:
         core = self._cores.get()
         try:
             return self._read(job) or self._make(job, core)
@@ -158,7 +133,7 @@ class Runs(Generic[AnyOutcome]):
         finally:
             self._cores.put(core)
 
-    def _read(self, job: Job) -> AnyOutcome | None:
+    def _read(self, job: Any) -> Any:
         """Return the outcome of an earlier run with the same command and preset, or None."""
         try:
             text = (self.folder / job.name / "outcome.json").read_text(encoding="utf-8")
@@ -168,7 +143,7 @@ class Runs(Generic[AnyOutcome]):
         same = outcome.command == job.command and outcome.settings == settings_of(job)
         return outcome if same else None
 
-    def _make(self, job: Job, core: int) -> AnyOutcome:
+    def _make(self, job: Any, core: int) -> Any:
         settings, path = settings_of(job), self.folder / job.name
         shutil.rmtree(path, ignore_errors=True)
         wall_s, _ = self.child(job, core, "loopless.cli", *job.words, *self.where(job))
@@ -179,14 +154,14 @@ class Runs(Generic[AnyOutcome]):
 
 
 def make_runs(
-    runs: Runs[AnyOutcome],
-    jobs: Iterable[AnyJob],
+    runs: Runs,
+    jobs: Iterable[Any],
     rows_of: Callable[[dict], Iterable[Measurement | None]],
-    describe: Callable[[AnyOutcome], str],
+    describe: Callable[[Any], str],
     options: Options,
     result: Result,
     say: Say,
-) -> dict[AnyJob, AnyOutcome | RunFailed]:
+) -> dict[Any, Any]:
     """Make all runs; after each one, update and write the rows of all that have ended."""
     jobs, outcomes = list(dict.fromkeys(jobs)), {}
     say(f"{result.suite}: {len(jobs)} run(s), {options.threads} at once")
@@ -203,7 +178,7 @@ def make_runs(
 
 
 def row_of_jobs(
-    row: Measurement, jobs: Sequence[Job], outcomes: Mapping[Any, Any]
+    row: Measurement, jobs: Sequence[Any], outcomes: Mapping[Any, Any]
 ) -> tuple[Measurement | None, list[Any]]:
     """Return the row for the jobs that have ended, and their outcomes; (None, []) if none has.
 
@@ -228,7 +203,19 @@ def with_spread(row: Measurement, values: Sequence[float]) -> Measurement:
     return replace(row, value=mean, lower_quartile=low, upper_quartile=high, samples=len(values))
 
 
-def settings_of(job: Job) -> str:
+def outcome_cells(
+    row: Measurement, digits: int, seconds: Callable[[dict[str, Any]], float]
+) -> list[str]:
+    """Return a row of a results page: who learned what, how well, how long, by which command."""
+    if row.value is None:
+        return [row.case, row.contender, NOT_RUN, row.status, NOT_RUN, NOT_RUN, command(row)]
+    final = row.details["final"]
+    span = f"{min(final):.{digits}f} … {max(final):.{digits}f}"
+    cells = [str(len(final)), f"{row.value:.{digits}f}", span, f"{seconds(row.details):.0f}"]
+    return [row.case, row.contender, *cells, command(row)]
+
+
+def settings_of(job: Any) -> str:
     """Return the text of a job's preset."""
     try:
         return (ROOT / job.path).read_text(encoding="utf-8")
@@ -258,10 +245,10 @@ def evaluate(path: Path, episodes: int) -> dict[str, Any]:
     trainer, checkpoints = registry.trainer(run.trainer), Checkpoints(run.path)
 
     def scores(name: str | None) -> list[float]:
-        found = checkpoints.load(name, kind="weights").arrays
+        arrays = checkpoints.load(name, kind="weights").arrays
         return [
-            float(trainer.player(config, own).episodes(episodes, SEED)[0].mean())
-            for own in agents_of(found, config.seeds)
+            float(trainer.player(config, agent).episodes(episodes, SEED)[0].mean())
+            for agent in agents_of(arrays, config.seeds)
         ]
 
     best = scores("best" if checkpoints.best() is not None else None)
@@ -272,10 +259,10 @@ def curves(path: Path) -> dict[str, Any]:
     """Return the returns of the evaluations during training, [agents][evaluations]."""
     from loopless.runs.metrics import columns, read
 
-    found = columns(read(path / "metrics.jsonl"), "eval")
-    returns = found.get("eval_return", np.zeros(0))
+    log = columns(read(path / "metrics.jsonl"), "eval")
+    returns = log.get("eval_return", np.zeros(0))
     agents = returns.T if returns.ndim == 2 else returns[None]
-    return {"curve_steps": found["step"].tolist(), "curve_returns": agents.tolist()}
+    return {"curve_steps": log["step"].tolist(), "curve_returns": agents.tolist()}
 
 
 if __name__ == "__main__":

@@ -14,9 +14,17 @@ import numpy as np
 
 from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import at_least, at_most, stated
-from pages import NOT_RUN, Lines, command, markdown_table, section
-from suites.dqn_learning.runs import Outcome, RunFailed, Runs, make_runs, row_of_jobs, with_spread
+from loopless.bench.targets import at_least, at_most, attach, stated
+from pages import Lines, markdown_table, section
+from suites.dqn_learning.runs import (
+    Outcome,
+    RunFailed,
+    Runs,
+    make_runs,
+    outcome_cells,
+    row_of_jobs,
+    with_spread,
+)
 from suites.dqn_learning.tasks import EPISODES, MODES, QUICK, TASKS, Job, Modes, Task
 
 TITLES = {
@@ -70,14 +78,8 @@ def page(result: Result) -> list[Lines]:
 
 
 def _cells(row: Measurement) -> list[str]:
-    if row.value is None:
-        return [row.case, row.contender, NOT_RUN, row.status, NOT_RUN, NOT_RUN, command(row)]
-    final, digits = row.details["final"], 2 if abs(row.value) < 10 else 1
-    lowest, highest = f"{min(final):.{digits}f}", f"{max(final):.{digits}f}"
-    seconds = f"{statistics.median(row.details['wall_s']):.0f}"
-    mean = f"{row.value:.{digits}f}"
-    shown = [str(len(final)), mean, f"{lowest} … {highest}", seconds]
-    return [row.case, row.contender, *shown, command(row)]
+    digits = 2 if abs(row.value or 0.0) < 10 else 1
+    return outcome_cells(row, digits, lambda details: statistics.median(details["wall_s"]))
 
 
 Outcomes = Mapping[Job, Outcome | RunFailed]
@@ -140,13 +142,12 @@ def mode_rows(modes: Modes, outcomes: Outcomes) -> list[Measurement]:
             areas = [area(row.details["curve_steps"], x) for x in row.details["curve_returns"]]
             row = with_spread(replace(row, details={**row.details, "areas": areas}), areas)
         rows.append(row)
-    found = {row.contender: row for row in rows if row.value is not None}
-    agents = [len(row.details["areas"]) for row in found.values()]
-    if agents != [len(modes.hosted)] * 2:
+    means = [(row.value, len(row.details["areas"])) for row in rows if row.value is not None]
+    if [agents for _, agents in means] != [len(modes.hosted)] * 2:
         return rows
-    one, other = found[HOSTED].value or 0.0, found[COMPILED].value or 0.0
-    target = at_most(APART, 100 * abs(one - other) / abs(one), f"{APART:g} % from {HOSTED}")
-    return [replace(r, targets=(target,)) if r.contender == COMPILED else r for r in rows]
+    (hosted, _), (compiled, _) = means
+    apart = 100 * abs(hosted - compiled) / abs(hosted)
+    return attach(rows, COMPILED, [at_most(APART, apart, f"{APART:g} % from {HOSTED}")])
 
 
 def area(steps: Sequence[int], returns: Sequence[float]) -> float:
@@ -164,15 +165,15 @@ def _row(
     row, made = row_of_jobs(_started(section, case, name), jobs, outcomes)
     if row is None or not made:
         return row
-    final = [score for one in made for score in one.final]
+    final = [score for outcome in made for score in outcome.final]
     details = {
-        "commands": [one.command for one in made],
+        "commands": [outcome.command for outcome in made],
         "settings": made[0].settings,
-        "commits": [one.commit for one in made],
-        "wall_s": [round(one.wall_s, 1) for one in made],
+        "commits": [outcome.commit for outcome in made],
+        "wall_s": [round(outcome.wall_s, 1) for outcome in made],
         "final": final,
-        "best": [score for one in made for score in one.best],
+        "best": [score for outcome in made for score in outcome.best],
         "curve_steps": made[0].curve_steps,
-        "curve_returns": [curve for one in made for curve in one.curve_returns],
+        "curve_returns": [curve for outcome in made for curve in outcome.curve_returns],
     }
     return with_spread(replace(row, details=details), final)

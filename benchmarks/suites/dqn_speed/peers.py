@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from loopless.bench.contest import Call, Contender
-from suites.dqn_speed.slices import (
-    BUFFER,
-    ENV,
-    EPSILON,
-    RULES,
-    STARTS,
-    TARGET_EVERY,
-    Slice,
-    Training,
-)
-from suites.processes import warnings_of_peers_ignored
+from suites.dqn_speed.slices import ENV, Slice, Training
+from suites.processes import peer
 from suites.q_learning.peers import BASELINES, SBX, even_width
+
+LIBRARIES = {"stable_baselines3": (BASELINES, "stable-baselines3"), "sbx": (SBX, "sbx-rl")}
 
 
 def options(case: Training) -> dict[str, Any]:
     """Return the settings of both libraries."""
+    config = case.config()
     return {
         "env": ENV,
-        "learning_rate": RULES.rate,
-        "gamma": RULES.gamma,
-        "buffer_size": BUFFER,
-        "learning_starts": STARTS,
-        "batch_size": case.batch,
-        "train_freq": case.every,
-        "gradient_steps": case.updates,
-        "target_update_interval": TARGET_EVERY,
-        "exploration_initial_eps": EPSILON,
-        "exploration_final_eps": EPSILON,
+        "learning_rate": config.learning_rate,
+        "gamma": config.gamma,
+        "buffer_size": config.buffer_size,
+        "learning_starts": config.learning_starts,
+        "batch_size": config.batch_size,
+        "train_freq": config.train_every,
+        "gradient_steps": config.updates,
+        "target_update_interval": config.target_every,
+        "exploration_initial_eps": config.explore_start,
+        "exploration_final_eps": config.explore_end,
         "device": "cpu",
         "seed": 0,
     }
@@ -53,44 +49,30 @@ def sliced(model: Any, case: Slice, first: int, counted: int = 1) -> Call:
     return Call(run, int)
 
 
-def baselines_model(case: Training) -> Any:
-    with warnings_of_peers_ignored():
-        from stable_baselines3 import DQN
-
-    widths = {"net_arch": list(case.hidden)}
-    clip = RULES.max_norm or float("inf")
-    return DQN("MlpPolicy", policy_kwargs=widths, max_grad_norm=clip, **options(case))
-
-
-def _baselines(case: Training) -> Call:
-    return sliced(baselines_model(case), case, STARTS + case.every)
+def dqn_model(module: str, case: Training) -> Any:
+    """Return the DQN of a library; SBX has two layers of one width, and does not clip."""
+    more: dict[str, Any] = {"policy_kwargs": {"net_arch": [even_width(*case.hidden)]}}
+    if module != "sbx":
+        more = {"policy_kwargs": {"net_arch": list(case.hidden)}}
+        more["max_grad_norm"] = case.config().max_gradient_norm or float("inf")
+    return peer(module).DQN("MlpPolicy", **more, **options(case))
 
 
-def _sbx(case: Training) -> Call:
-    with warnings_of_peers_ignored():
-        from sbx import DQN
+def _dqn(module: str, case: Training) -> Call:
+    return sliced(dqn_model(module, case), case, case.config().learning_starts + case.every)
 
-    first, second = case.hidden
-    model = DQN(
-        "MlpPolicy", policy_kwargs={"net_arch": [even_width(first, second)]}, **options(case)
+
+def contenders(prepare: Callable[[str, Any], Call], *notes: str) -> tuple[Contender, ...]:
+    """Return a contender for each library; prepare(module, case) makes its call."""
+    return tuple(
+        Contender(*LIBRARIES[module], "peer", partial(prepare, module), note=note)
+        for module, note in zip(LIBRARIES, notes, strict=True)
     )
-    return sliced(model, case, STARTS + case.every)
 
 
-CONTENDERS = (
-    Contender(
-        BASELINES,
-        "stable-baselines3",
-        "peer",
-        _baselines,
-        note="DQN.learn: with its monitor, its logger has no outputs",
-    ),
-    Contender(
-        SBX,
-        "sbx-rl",
-        "peer",
-        _sbx,
-        note="DQN.learn: as Stable-Baselines3, no clipping, two layers of one width with as many "
-        "products (its network has no others)",
-    ),
+CONTENDERS = contenders(
+    _dqn,
+    "DQN.learn: with its monitor, its logger has no outputs",
+    "DQN.learn: as Stable-Baselines3, no clipping, two layers of one width with as many products "
+    "(its network has no others)",
 )

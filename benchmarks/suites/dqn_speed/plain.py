@@ -10,16 +10,9 @@ import random
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from suites.dqn_speed.slices import (
-    BUFFER,
-    EAGER,
-    ENV,
-    EPSILON,
-    RULES,
-    STARTS,
-    TARGET_EVERY,
-    Training,
-)
+from suites.dqn_speed import slices
+from suites.dqn_speed.slices import BUFFER, STARTS, Training
+from suites.processes import torch
 from suites.q_learning.plain import Learner, Sampler
 from suites.q_learning.updates import OBS, random_layers
 
@@ -30,9 +23,9 @@ class Loop:
     def __init__(self, case: Training) -> None:
         import gymnasium
 
-        self.case, self.env = case, gymnasium.make(ENV)
+        self.case, self.env = case, gymnasium.make(slices.ENV)
         layers = random_layers(case.hidden, 0)
-        self.learner = Learner(layers, layers, RULES)
+        self.learner = Learner(layers, layers, slices.RULES)
         self.ring = {
             "obs": np.zeros((BUFFER, OBS), np.float32),
             "action": np.zeros(BUFFER, np.int64),
@@ -56,7 +49,7 @@ class Loop:
                     for _ in range(case.repeats):
                         self.learner.update(batch)
                         made += 1
-            if self.step % TARGET_EVERY == 0:
+            if self.step % slices.TARGET_EVERY == 0:
                 self.learner.target.load_state_dict(self.learner.online.state_dict())
         return made
 
@@ -75,21 +68,16 @@ class Loop:
         self.sampler.count = min(self.step, BUFFER)
 
     def act(self) -> int:
-        import torch
-
-        if self.random.random() < EPSILON:
+        if self.random.random() < slices.EPSILON:
             return self.random.randrange(2)
         with torch.no_grad():
             return int(self.learner.online(torch.from_numpy(self.obs)).argmax())
 
 
 def _loop(case: Training) -> Call:
-    import torch
-
     torch.manual_seed(0)
     return Call(Loop(case), int)
 
 
-CONTENDER = Contender(
-    EAGER, "torch", "peer", _loop, note="a bare Gymnasium environment, no logging, no wrappers"
-)
+NOTE = "a bare Gymnasium environment, no logging, no wrappers"
+CONTENDER = Contender(slices.EAGER, "torch", "peer", _loop, note=NOTE)

@@ -21,12 +21,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from loopless.arrays.xla_cpu import VARIABLE
-from loopless.bench.contest import Call, Contender, Contest, Judge, Verdict
-from loopless.bench.result import Measurement
+from loopless.bench.contest import Call, Contender, Contest, Verdict
+from loopless.bench.result import Headline, Measurement, Result
+from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, as_rate, attach, beside, ratio, speeds, stated
+from loopless.bench.timing import Budget
 from loopless.train.dqn.config import DQN
 from loopless.train.ppo.config import PPO
-from suites.processes import command_line, one_thread, unlimited, use_cores
+from suites.processes import command_line, one_thread, prepare_like_training, unlimited, use_cores
 from suites.q_learning.peers import BASELINES, SBX
 from suites.q_learning.updates import Rules
 
@@ -35,43 +37,25 @@ EAGER = "PyTorch, eager loop"
 BUFFER, STARTS = 10_000, 1_000
 EPSILON = 0.05  # from the start on: random actions cost less than chosen ones
 TARGET_EVERY = 500
-FOREVER = 1_000_000_000  # steps: the run is sliced until the clock is satisfied
+FOREVER = 200_000_000  # steps: the run is sliced until the clock is satisfied
 RULES = Rules(double=False, rate=2.5e-4)
 PPO_RATE = 3e-4
 
 
-class Slice:
-    """What the cases of all trainers share: `steps` in a call, and a check of gradient steps."""
-
-    trainer: ClassVar[str]
-    steps: int
-
-    @property
-    def label(self) -> str:
-        raise NotImplementedError
-
-    @property
-    def gradient_steps(self) -> int:
-        """Return the gradient steps of one slice."""
-        raise NotImplementedError
-
-    def config(self, **changes: Any) -> Any:
-        """Return the settings for our trainer."""
-        raise NotImplementedError
-
-    def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Check that a slice made as many gradient steps as it should."""
-        made = call.read(output)
-        if made == self.gradient_steps:
-            return Verdict()
-        return Verdict(f"{made} gradient steps in {self.steps} steps, not {self.gradient_steps}")
+def check_gradient_steps(case: Any, contender: Contender, call: Any, output: Any) -> Verdict:
+    """Check that a slice made as many gradient steps as it should."""
+    made = call.read(output)
+    if made == case.gradient_steps:
+        return Verdict()
+    return Verdict(f"{made} gradient steps in {case.steps} steps, not {case.gradient_steps}")
 
 
 @dataclass(frozen=True)
-class Training(Slice):
+class Training:
     """DQN: each `every` steps it draws `updates` batches, with `repeats` gradient steps on each."""
 
     trainer: ClassVar[str] = "dqn"
+    check = check_gradient_steps
 
     steps: int
     hidden: tuple[int, ...] = (120, 84)
@@ -88,9 +72,11 @@ class Training(Slice):
 
     @property
     def gradient_steps(self) -> int:
+        """Return the gradient steps of one slice."""
         return self.steps // self.every * self.updates * self.repeats
 
     def config(self, **changes: Any) -> DQN:
+        """Return the settings for our trainer."""
         return DQN(
             **{
                 "env": ENV, "steps": FOREVER, "hidden": self.hidden, "batch_size": self.batch,
@@ -104,7 +90,7 @@ class Training(Slice):
 
 
 @dataclass(frozen=True)
-class PPOTraining(Slice):
+class PPOTraining:
     """PPO: rollouts of `envs` × `horizon` steps, `epochs` × `minibatches` gradient steps on each.
 
     Everything else is as our trainer and Stable-Baselines3 have it by default, except that the
@@ -112,6 +98,7 @@ class PPOTraining(Slice):
     """
 
     trainer: ClassVar[str] = "ppo"
+    check = check_gradient_steps
 
     steps: int
     hidden: tuple[int, ...] = (64, 64)
@@ -132,9 +119,11 @@ class PPOTraining(Slice):
 
     @property
     def gradient_steps(self) -> int:
+        """Return the gradient steps of one slice."""
         return self.steps // self.rows * self.epochs * self.minibatches
 
     def config(self, **changes: Any) -> PPO:
+        """Return the settings for our trainer."""
         return PPO(
             **{
                 "env": ENV, "steps": FOREVER, "hidden": self.hidden, "envs": self.envs,
@@ -145,6 +134,7 @@ class PPOTraining(Slice):
         )  # fmt: skip
 
 
+Slice = Training | PPOTraining
 HOSTED, COMPILED = "loopless, hosted", "loopless, compiled"
 SEEDS = 8
 TOGETHER = f"loopless, compiled, {SEEDS} seeds in one program"
@@ -179,34 +169,36 @@ def _sliced(case: Slice, **changes: Any) -> Call:
     return Call(Slices(case, **changes), int)
 
 
-def on_two_cores(stack: ExitStack) -> list[Contender]:
-    """Return contenders that train in a process with two cores each, which `stack` ends."""
-
-    def contender(name: str, note: str, **changes: Any) -> Contender:
-        def prepare(case: Slice) -> Call:
-            return Call(stack.enter_context(Worker(case, changes)), int)
-
-        note = f"a process of its own on two cores, threads not limited; {note}"
-        return Contender(name, "loopless", "ours", prepare, note=note)
-
-    return [
-        contender(OVERLAPPED, "acts with weights one call old", mode="hosted", overlap=True),
-        contender(TOGETHER_ON_TWO, TOGETHER_NOTE, mode="compiled", seeds=SEEDS),
-    ]
-
-
-IN_HOST = Contender(HOSTED, "loopless", "ours", partial(_sliced, mode="hosted"))
-CONTENDERS = (
-    IN_HOST,
-    Contender(COMPILED, "loopless", "ours", partial(_sliced, mode="compiled")),
-    Contender(
-        TOGETHER,
-        "loopless",
-        "ours",
-        partial(_sliced, mode="compiled", seeds=SEEDS),
-        note=TOGETHER_NOTE,
-    ),
+CONTENDERS = tuple(
+    Contender(name, "loopless", "ours", partial(_sliced, **changes), note=note)
+    for name, changes, note in (
+        (HOSTED, {"mode": "hosted"}, ""),
+        (COMPILED, {"mode": "compiled"}, ""),
+        (TOGETHER, {"mode": "compiled", "seeds": SEEDS}, TOGETHER_NOTE),
+    )
 )
+IN_HOST = CONTENDERS[0]
+ON_TWO_CORES = (
+    (OVERLAPPED, {"mode": "hosted", "overlap": True}, "acts with weights one call old"),
+    (TOGETHER_ON_TWO, {"mode": "compiled", "seeds": SEEDS}, TOGETHER_NOTE),
+)
+
+
+def in_workers(
+    stack: ExitStack,
+    name: str,
+    changes: dict[str, Any],
+    note: str,
+    native: str | None = None,
+    call: Callable[[Any, Worker], Call] = lambda case, worker: Call(worker, int),
+) -> Contender:
+    """Return a contender that trains in a process of its own, which `stack` ends."""
+
+    def prepare(case: Any) -> Call:
+        return call(case, stack.enter_context(Worker(case, changes, native)))
+
+    role = "yardstick" if name == PLAIN_XLA else "ours"
+    return Contender(name, "loopless", role, prepare, 1e-4, note)
 
 
 CORES = 2
@@ -268,16 +260,14 @@ class Worker:
 
 def _plain(case: Any) -> dict[str, Any]:
     """Return the fields of a case that JSON can hold; all others have their defaults."""
-    given = {field.name: getattr(case, field.name) for field in fields(case)}
-    return {
-        name: value for name, value in given.items() if isinstance(value, int | float | str | tuple)
-    }
+    values = {field.name: getattr(case, field.name) for field in fields(case)}
+    return {name: x for name, x in values.items() if isinstance(x, int | float | str | tuple)}
 
 
 def main(text: str) -> None:
-    module, name, given, changes, cores = json.loads(text)
+    module, name, values, changes, cores = json.loads(text)
     use_cores(cores)
-    case = getattr(import_module(module), name)(**given | {"hidden": tuple(given["hidden"])})
+    case = getattr(import_module(module), name)(**values | {"hidden": tuple(values["hidden"])})
     from loopless.train import commands
 
     commands.prepare(case.config(**changes))
@@ -313,13 +303,40 @@ def judge_steps(case: Slice, rows: Rows, factors: Factors) -> list[Measurement]:
     return list(rows)
 
 
-def race_slices(case: Slice, others: Sequence[Contender], judge: Judge, contest: Contest) -> None:
+def headlines(trainer: str, case: Slice) -> tuple[Headline, ...]:
+    """Return the headlines of a trainer's suite: both modes beside both libraries."""
+    modes = ("compiled", COMPILED), ("any Gymnasium environment", HOSTED)
+    beside = (BASELINES, BASELINES), (SBX, SBX)
+    return tuple(
+        Headline(f"{trainer} on CartPole, {what}", "steps", case.label, ours, beside)
+        for what, ours in modes
+    )
+
+
+def start(
+    case: Slice, settings: dict[str, Any], options: Options, result: Result, say: Say
+) -> Contest:
+    """Prepare this process and note the settings; return a contest with long samples."""
+    budget = Budget(sample_s=0.5, total_s=2.0) if options.quick else Budget(2.0, total_s=24.0)
+    prepare_like_training(options.threads)
+    result.settings |= settings | {"env": ENV, "steps_in_a_call": case.steps}
+    result.settings["jax_async_dispatch"] = False
+    return Contest(result, budget, say, options.peers)
+
+
+def race_slices(
+    case: Slice, others: Sequence[Contender], factors: Factors, contest: Contest
+) -> None:
     """Race our ways to train against others, on one core unless a contender's name says two."""
     contenders = [*CONTENDERS, *others]
     with ExitStack() as stack:
         if (os.cpu_count() or 1) > 1:
-            contenders[1:1] = on_two_cores(stack)
-        contest.run("steps", case, contenders, judge)
+            note = "a process of its own on two cores, threads not limited; "
+            contenders[1:1] = [
+                in_workers(stack, name, changes, note + more)
+                for name, changes, more in ON_TWO_CORES
+            ]
+        contest.run("steps", case, contenders, partial(judge_steps, case, factors=factors))
 
 
 def number_row(section: str, case: str, name: str, library: str, unit: str) -> Measurement:
@@ -334,27 +351,21 @@ NATIVE_TITLE = "Our product against plain XLA: steps a second on one core"
 
 
 def measure_native(
-    case: Any, contest: Contest, steps: int, wrap: Callable[..., Call], **changes: Any
+    case: Any, contest: Contest, steps: int, changes: dict[str, Any], **call: Any
 ) -> None:
-    """Race a trainer with and without our native code, each in a process of its own."""
+    """Race a trainer with and without our native code; a call makes `steps` steps."""
     with ExitStack() as stack:
-
-        def contender(name: str, setting: str) -> Contender:
-            def prepare(case: Any) -> Call:
-                return wrap(case, stack.enter_context(Worker(case, changes, setting)))
-
-            role = "ours" if name == NATIVE else "yardstick"
-            return Contender(name, "loopless", role, prepare, 1e-4, f"LOOPLESS_NATIVE={setting}")
-
-        contenders = [contender(*pair) for pair in NATIVE_PARTS.items()]
+        contenders = [
+            in_workers(stack, name, changes, f"LOOPLESS_NATIVE={setting}", setting, **call)
+            for name, setting in NATIVE_PARTS.items()
+        ]
         contest.run("native", case, contenders, partial(judge_native, steps))
 
 
 def judge_native(steps: int, rows: Rows) -> Rows:
     """State how many times as fast training is with our native code as without."""
     rows = [as_rate(row, steps, "steps/s") for row in rows]
-    others = [name for name in NATIVE_PARTS if name != NATIVE]
-    return attach(rows, NATIVE, beside(rows, NATIVE, others))
+    return attach(rows, NATIVE, beside(rows, NATIVE, [PLAIN_XLA]))
 
 
 if __name__ == "__main__":

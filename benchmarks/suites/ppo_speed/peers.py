@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from loopless.bench.contest import Call, Contender
-from suites.dqn_speed.peers import sliced
+from loopless.bench.contest import Call
+from suites.dqn_speed.peers import contenders, sliced
 from suites.dqn_speed.slices import PPOTraining
-from suites.processes import warnings_of_peers_ignored
-from suites.q_learning.peers import BASELINES, SBX
+from suites.processes import peer
 
 
 def options(case: PPOTraining) -> dict[str, Any]:
@@ -33,33 +32,15 @@ def options(case: PPOTraining) -> dict[str, Any]:
     }
 
 
-def _learning(algorithm: Any, case: PPOTraining) -> Call:
-    with warnings_of_peers_ignored():
-        from stable_baselines3.common.env_util import make_vec_env
-    envs = make_vec_env(case.config().env, case.envs)  # stepped in turn, in this process
-    model = algorithm("MlpPolicy", envs, **options(case))
+def _ppo(module: str, case: PPOTraining) -> Call:
+    make_envs = peer("stable_baselines3.common.env_util").make_vec_env
+    envs = make_envs(case.config().env, case.envs)  # stepped in turn, in this process
+    model = peer(module).PPO("MlpPolicy", envs, **options(case))
     return sliced(model, case, case.rows, counted=case.minibatches)  # they count epochs
 
 
-def _baselines(case: PPOTraining) -> Call:
-    with warnings_of_peers_ignored():
-        from stable_baselines3 import PPO
-    return _learning(PPO, case)
-
-
-def _sbx(case: PPOTraining) -> Call:
-    with warnings_of_peers_ignored():
-        from sbx import PPO
-    return _learning(PPO, case)
-
-
-CONTENDERS = (
-    Contender(
-        BASELINES,
-        "stable-baselines3",
-        "peer",
-        _baselines,
-        note="PPO.learn, DummyVecEnv: with its monitor, its logger has no outputs",
-    ),
-    Contender(SBX, "sbx-rl", "peer", _sbx, note="PPO.learn: as Stable-Baselines3"),
+CONTENDERS = contenders(
+    _ppo,
+    "PPO.learn, DummyVecEnv: with its monitor, its logger has no outputs",
+    "PPO.learn: as Stable-Baselines3",
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from loopless.bench.contest import Call, Contender, Verdict
 from suites.dqn_speed.slices import PPOTraining
+from suites.processes import jax, jnp
 
 WHOLE, RETURNS, FORWARD, GRADIENT = "whole", "returns", "forward", "forward and backward"
 
@@ -33,13 +34,11 @@ class Pieces:
     def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
         """Check that the numbers are finite, and not all zero."""
         assert call.read
-        found = call.read(output)
-        return Verdict("" if np.isfinite(found).all() and found.any() else "no numbers")
+        numbers = call.read(output)
+        return Verdict("" if np.isfinite(numbers).all() and numbers.any() else "no numbers")
 
 
 def _prepared(piece: Callable, case: Pieces) -> Call:
-    import jax
-
     function, arguments = piece(*_ingredients(case))
     program = jax.jit(function)
     return Call(lambda: jax.block_until_ready(program(*arguments)), np.asarray)
@@ -48,8 +47,6 @@ def _prepared(piece: Callable, case: Pieces) -> Call:
 @lru_cache(maxsize=1)
 def _ingredients(case: Pieces) -> tuple:
     """Return the algorithm, a learner, its rollout, the data of its updates, and a key."""
-    import jax
-
     from loopless.envs import autoreset, make_compiled
     from loopless.train.ppo.algorithm import build
     from loopless.train.ppo.compiled import CompiledPPO
@@ -83,10 +80,6 @@ def _returns(algorithm: Any, learner: Any, rollout: Any, rows: Any, key: Any) ->
 def _passes(
     algorithm: Any, learner: Any, rollout: Any, rows: Any, key: Any, backward: bool
 ) -> tuple:
-    import jax
-    import jax.numpy as jnp
-    from jax import lax
-
     from loopless.train.engine.rollouts import cut_minibatches, flatten_steps, shuffles
 
     config, numbers = algorithm.config, algorithm.coefficients(0)
@@ -101,11 +94,11 @@ def _passes(
     function = jax.grad(loss) if backward else loss
 
     def passes(weights, minibatches):
-        def one(total, rows):
+        def add(total, rows):
             return total + function(weights, rows), None
 
         start = jnp.zeros_like(weights if backward else weights[0])
-        return lax.scan(one, start, minibatches)[0]
+        return jax.lax.scan(add, start, minibatches)[0]
 
     return passes, (learner.weights, minibatches)
 

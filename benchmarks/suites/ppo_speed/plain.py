@@ -9,8 +9,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from loopless.bench.contest import Call, Contender
 from suites.dqn_speed.slices import EAGER, ENV, PPOTraining
+from suites.processes import torch
 from suites.q_learning.updates import ACTIONS, OBS
 
 
@@ -19,7 +22,6 @@ class Loop:
 
     def __init__(self, case: PPOTraining) -> None:
         import gymnasium
-        import torch
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
         self.case, self.config = case, case.config()
@@ -47,14 +49,10 @@ class Loop:
 
     def collect(self) -> None:
         """Collect one rollout."""
-        import numpy as np
-        import torch
-        from torch.distributions import Categorical
-
         for t in range(self.case.horizon):
             self.obs[t], self.starts[t] = self.next_obs, self.next_starts
             with torch.no_grad():
-                law = Categorical(logits=self.actor(self.next_obs))
+                law = torch.distributions.Categorical(logits=self.actor(self.next_obs))
                 action = law.sample()
                 self.actions[t], self.log_probs[t] = action, law.log_prob(action)
                 self.values[t] = self.critic(self.next_obs).flatten()
@@ -65,23 +63,19 @@ class Loop:
 
     def advantages(self) -> Any:
         """Return generalized advantage estimates, computed from the last step to the first."""
-        import torch
-
         gamma, decay = self.config.gamma, self.config.gamma * self.config.gae_lambda
-        found = torch.zeros_like(self.rewards)
+        advantages = torch.zeros_like(self.rewards)
         with torch.no_grad():
             next_value = self.critic(self.next_obs).flatten()
         goes_on, last = 1 - self.next_starts, torch.zeros(self.case.envs)
         for t in reversed(range(self.case.horizon)):
             delta = self.rewards[t] + gamma * next_value * goes_on - self.values[t]
-            found[t] = last = delta + decay * goes_on * last
+            advantages[t] = last = delta + decay * goes_on * last
             next_value, goes_on = self.values[t], 1 - self.starts[t]
-        return found
+        return advantages
 
     def learn(self) -> int:
         """Make the updates on a rollout, and return how many there were."""
-        import torch
-
         advantages = self.advantages()
         rows = {
             "obs": self.obs, "action": self.actions, "log_prob": self.log_probs,
@@ -96,8 +90,6 @@ class Loop:
         return made
 
     def update(self, rows: dict[str, Any]) -> None:
-        import torch
-
         self.optimizer.zero_grad()
         self.loss(rows).backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_gradient_norm)
@@ -105,12 +97,9 @@ class Loop:
 
     def loss(self, rows: dict[str, Any]) -> Any:
         """Return the sum of clipped surrogate, value loss and entropy bonus."""
-        import torch
-        from torch.distributions import Categorical
-
         config, advantage = self.config, rows["advantage"]
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        law = Categorical(logits=self.actor(rows["obs"]))
+        law = torch.distributions.Categorical(logits=self.actor(rows["obs"]))
         ratio = (law.log_prob(rows["action"]) - rows["log_prob"]).exp()
         clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
         policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
@@ -121,8 +110,6 @@ class Loop:
 
 def network(hidden: tuple[int, ...], outputs: int, gain: float) -> Any:
     """Return a `torch.nn.Sequential` with orthogonal weights and tanh between its layers."""
-    import torch
-
     parts: list[Any] = []
     sizes = (OBS, *hidden, outputs)
     for inputs, width in pairwise(sizes):
@@ -134,8 +121,6 @@ def network(hidden: tuple[int, ...], outputs: int, gain: float) -> Any:
 
 
 def _loop(case: PPOTraining) -> Call:
-    import torch
-
     torch.manual_seed(0)
     return Call(Loop(case), int)
 

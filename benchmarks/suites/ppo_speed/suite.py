@@ -7,39 +7,24 @@ in `pieces.py`; the loop written plainly is in `plain.py`, other libraries in `p
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from loopless.bench.contest import Call, Contest
-from loopless.bench.result import Headline, Measurement, Result
+from loopless.bench.contest import Contest
+from loopless.bench.result import Measurement, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, at_most, attach, ratio, stated
-from loopless.bench.timing import Budget
+from loopless.bench.targets import Rows, at_most, attach, ratio, stated, values
 from pages import Lines, grid, native_page, section
-from suites.dqn_speed.slices import (
-    COMPILED,
-    HOSTED,
-    NATIVE_TITLE,
-    OVERLAPPED,
-    Factors,
-    PPOTraining,
-    judge_steps,
-    measure_native,
-    number_row,
-    race_slices,
-)
+from suites.dqn_speed import slices
+from suites.dqn_speed.slices import COMPILED, HOSTED, OVERLAPPED, PPOTraining, number_row
 from suites.ppo_speed import peers
-from suites.ppo_speed.peers import CONTENDERS as PEERS
 from suites.ppo_speed.pieces import FORWARD, GRADIENT, PIECES, RETURNS, WHOLE, Pieces
 from suites.ppo_speed.plain import CONTENDER as EAGER_LOOP
-from suites.processes import prepare_like_training, run_command
+from suites.processes import run_and_read
 
 SLICE, QUICK_SLICE = PPOTraining(5_120), PPOTraining(1_024)  # whole rollouts
 SEEDS = 5
@@ -47,41 +32,44 @@ COMMAND = "loopless train ppo"
 
 TITLES = {
     "steps": "CartPole-v1 by PPO, learning as it goes: steps a second",
-    "native": NATIVE_TITLE,
+    "native": slices.NATIVE_TITLE,
     "solve": "Seconds until CartPole-v1 is solved",
     "shares": "The updates of one rollout, and their pieces apart",
 }
-HEADLINES = tuple(
-    Headline(
-        f"PPO on CartPole, {what}", "steps", "[64, 64], 4 envs × 128 steps, 4 × 4 updates", ours,
-        (("Stable-Baselines3", "Stable-Baselines3"), ("SBX", "SBX")),
-    )
-    for what, ours in (
-        ("compiled", "loopless, compiled"),
-        ("any Gymnasium environment", "loopless, hosted"),
-    )
-)  # fmt: skip
+HEADLINES = slices.headlines("PPO", SLICE)
+
+FASTER: slices.Factors = {HOSTED: 6.0, COMPILED: 30.0, OVERLAPPED: None}
+COMPILED_S, COMMAND_S = 5.0, 20.0
+SOLVED = 475.0
+EPISODES = 100  # of an evaluation
+IN_A_ROW = 5  # evaluations: an early policy may succeed once by luck
 
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Measure everything. Rows are added to `result` as they come; Ctrl-C passes through."""
-    budget = Budget(sample_s=0.5, total_s=2.0) if options.quick else Budget(2.0, total_s=24.0)
-    contest = Contest(result, budget, say, options.peers)
-    prepare_like_training(options.threads)
     case = QUICK_SLICE if options.quick else SLICE
-    result.settings |= peers.options(case) | {"env": case.config().env, "n_envs": case.envs}
-    result.settings |= {"steps_in_a_call": case.steps, "jax_async_dispatch": False}
+    settings = peers.options(case) | {"n_envs": case.envs}
+    contest = slices.start(case, settings, options, result, say)
     measure_steps(case, contest)
     if options.ablate:
-        measure_native(case, contest, case.steps, lambda _, call: Call(call, int), mode="compiled")
+        slices.measure_native(case, contest, case.steps, {"mode": "compiled"})
     measure_shares(case, contest)
     if not options.quick:
         measure_solve(contest)
 
 
+def page(result: Result) -> list[Lines]:
+    """Lay out the results page: steps a second, seconds until solved, pieces of an update."""
+    return [
+        grid("CartPole-v1 by PPO", section(result, "steps")),
+        *native_page(result),
+        grid("until solved", section(result, "solve"), "case", "contender"),
+        grid("updates of one rollout", section(result, "shares")),
+    ]
+
+
 def measure_steps(case: PPOTraining, contest: Contest) -> None:
-    judge = partial(judge_steps, case, factors=FASTER)
-    race_slices(case, [*PEERS, EAGER_LOOP], judge, contest)
+    slices.race_slices(case, [*peers.CONTENDERS, EAGER_LOOP], FASTER, contest)
 
 
 def measure_shares(case: PPOTraining, contest: Contest) -> None:
@@ -106,54 +94,31 @@ def measure_solve(contest: Contest) -> None:
     contest.keep([judge_command(contest.measure(row, time_command))])
 
 
-def page(result: Result) -> list[Lines]:
-    """Lay out the results page: steps a second, seconds until solved, pieces of an update."""
-    return [
-        grid("CartPole-v1 by PPO", section(result, "steps")),
-        *native_page(result),
-        grid("until solved", section(result, "solve"), "case", "contender"),
-        grid("updates of one rollout", section(result, "shares")),
-    ]
-
-
-FASTER: Factors = {HOSTED: 6.0, COMPILED: 30.0, OVERLAPPED: None}
-COMPILED_S, COMMAND_S = 5.0, 20.0
-
-
 def judge_compiled(row: Measurement, seconds: Sequence[float]) -> Measurement:
     """Judge the slowest seed; the row's value becomes the median over seeds."""
     if row.value is None:
-        return replace(row, targets=(at_most(COMPILED_S, None, _within(COMPILED_S)),))
-    slowest = max(seconds)
-    targets = (at_most(COMPILED_S, slowest, f"{_within(COMPILED_S)}, the slowest seed"),)
+        return replace(row, targets=(at_most(COMPILED_S, None, f"{COMPILED_S:g} s"),))
+    target = at_most(COMPILED_S, max(seconds), f"{COMPILED_S:g} s, the slowest seed")
     details, median = {"seconds": list(seconds)}, statistics.median(seconds)
-    return replace(row, value=median, samples=len(seconds), targets=targets, details=details)
+    return replace(row, value=median, samples=len(seconds), targets=(target,), details=details)
 
 
 def judge_command(row: Measurement) -> Measurement:
-    return replace(row, targets=(at_most(COMMAND_S, row.value, _within(COMMAND_S)),))
-
-
-def _within(seconds: float) -> str:
-    return f"{seconds:g} s"
+    return replace(row, targets=(at_most(COMMAND_S, row.value, f"{COMMAND_S:g} s"),))
 
 
 def state_shares(rows: Rows) -> list[Measurement]:
     """State each piece's per cent of the whole; backward is the gradient less forward."""
-    found = {row.contender: row.value for row in rows}
-    whole, forward, both = (found.get(name) for name in (WHOLE, FORWARD, GRADIENT))
+    times = values(rows)
+    forward, both = times.get(FORWARD), times.get(GRADIENT)
     backward = both - forward if both and forward else None
-    pieces = {RETURNS: found.get(RETURNS), FORWARD: forward, "backward": backward}
-    targets = []
-    for name, seconds in pieces.items():
-        share = ratio(seconds, whole)
-        targets.append(stated(100 * share if share else None, f"% of the whole: {name}"))
-    return attach(rows, WHOLE, targets)
-
-
-SOLVED = 475.0
-EPISODES = 100  # of an evaluation
-IN_A_ROW = 5  # evaluations: an early policy may succeed once by luck
+    pieces = {RETURNS: times.get(RETURNS), FORWARD: forward, "backward": backward}
+    shares = {name: ratio(seconds, times.get(WHOLE)) for name, seconds in pieces.items()}
+    return attach(
+        rows,
+        WHOLE,
+        [stated(x and 100 * x, f"% of the whole: {name}") for name, x in shares.items()],
+    )
 
 
 def time_compiled(seed: int, **changes: Any) -> float:
@@ -166,10 +131,8 @@ def time_compiled(seed: int, **changes: Any) -> float:
     from loopless.train import ppo
     from loopless.train.ppo.config import PPO
 
-    run, clock = (
-        ppo.make(PPO(mode="compiled", seed=seed, eval_episodes=EPISODES, **changes)),
-        Clock(),
-    )
+    run = ppo.make(PPO(mode="compiled", seed=seed, eval_episodes=EPISODES, **changes))
+    clock = Clock()
     arrays = {name: np.array(x) for name, x in run.arrays().items()}
     run.advance(clock)
     run.evaluate()
@@ -183,14 +146,10 @@ def time_compiled(seed: int, **changes: Any) -> float:
     raise RuntimeError(f"seed {seed} was not solved in {run.total:,} steps")
 
 
-def time_command(*words: str) -> float:
+def time_command() -> float:
     """Return the seconds of `loopless train ppo` on all cores, from its start to its end."""
-    from loopless.runs.metrics import columns, read
-
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = run_command("train", "ppo", "--runs", folder, "--run", "solve", *words)
-        found = columns(read(Path(folder) / "solve" / "metrics.jsonl"), "eval")
-    last = float(found["eval_return"][-1])
+    seconds, log = run_and_read("train", "ppo", kind="eval")
+    last = float(log["eval_return"][-1])
     if last < SOLVED:
         raise RuntimeError(f"the run ended with a return of {last:g}, not {SOLVED:g}")
     return seconds

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from suites.processes import warnings_of_peers_ignored
+from suites.processes import peer
 from suites.q_learning.plain import layers_of, network
 from suites.q_learning.updates import STORED, TOLERANCE, Learned, Update
 
@@ -30,8 +30,6 @@ def _options(case: Update) -> dict[str, Any]:
 
 
 def _fill(model: Any, case: Update) -> None:
-    from stable_baselines3.common.logger import Logger
-
     buffer, stored = model.replay_buffer, case.stored
     for name, field in (
         ("observations", "obs"),
@@ -43,14 +41,11 @@ def _fill(model: Any, case: Update) -> None:
         into = getattr(buffer, name)
         into[...] = stored[field].reshape(into.shape)
     buffer.full = True
-    model.set_logger(Logger(None, []))
+    model.set_logger(peer("stable_baselines3.common.logger").Logger(None, []))
 
 
 def _baselines(case: Update) -> Call:
-    with warnings_of_peers_ignored():
-        from stable_baselines3 import DQN
-
-    model = DQN(
+    model = peer("stable_baselines3").DQN(
         "MlpPolicy",
         policy_kwargs={"net_arch": list(case.hidden)},
         max_grad_norm=case.rules.max_norm or float("inf"),
@@ -77,12 +72,8 @@ def _baselines(case: Update) -> Call:
 
 
 def _sbx(case: Update) -> Call:
-    with warnings_of_peers_ignored():
-        from sbx import DQN
-
-    model = DQN(
-        "MlpPolicy", policy_kwargs={"net_arch": [even_width(*case.hidden)]}, **_options(case)
-    )
+    widths = {"net_arch": [even_width(*case.hidden)]}
+    model = peer("sbx").DQN("MlpPolicy", policy_kwargs=widths, **_options(case))
     _fill(model, case)
     return Call(lambda: model.train(case.batch, case.draws), None)
 

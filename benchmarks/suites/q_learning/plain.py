@@ -2,29 +2,31 @@
 
 It is double DQN as users write it: batches from contiguous tensors, targets without gradient, Huber
 loss, backward, clip, Adam. It has no debug line and reads nothing back, and so is faster than the
-code that the founding plan (docs/speed.md) was about. The proposals are written from a description
-of that plan, and checked like any other update: the check fails those that are another algorithm.
+code that the founding plan (docs/speed.md) was about; `DEBUG_LINE` shows what that line alone costs
+in a call of the loss. The proposals are written from a description of that plan, and checked like
+any other update: the check fails those that are another algorithm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from loopless.bench.contest import Call, Contender
+import loopless as ll
+from loopless.bench.contest import Call, Contender, Verdict
 from loopless.bench.result import Role
-from suites.q_learning.updates import TOLERANCE, Layers, Learned, Rules, Update
+from suites.processes import torch
+from suites.q_learning.updates import TOLERANCE, Layers, Learned, Plain, Rules, Update
 
 EAGER, FUSED_ADAM = "PyTorch, eager", "PyTorch, eager, fused Adam"
 
 
 def network(layers: Layers) -> Any:
     """Return a `torch.nn.Sequential` with these weights."""
-    import torch
-
     parts: list[Any] = []
     for weight, bias in layers:
         linear = torch.nn.Linear(*weight.shape)
@@ -40,32 +42,35 @@ def layers_of(net: Any) -> Layers:
     return [(weight.T, bias) for weight, bias in zip(parts[::2], parts[1::2], strict=True)]
 
 
+def huber(q: Any, batch: dict, targets: Any) -> Any:
+    """Return the loss of the values of the actions taken."""
+    taken = q.gather(1, batch["action"].unsqueeze(1)).squeeze(1)
+    return torch.nn.functional.smooth_l1_loss(taken, targets)
+
+
 class Learner:
     """An online network, a target network, an optimizer, and one update."""
 
     def __init__(self, online: Layers, target: Layers, rules: Rules, fused: bool = False) -> None:
-        import torch
-
         self.rules = rules
         self.online, self.target = network(online), network(target)
         self.parameters = list(self.online.parameters())
         self.optimizer = torch.optim.Adam(self.parameters, lr=rules.rate, fused=fused)
 
     def targets(self, batch: dict) -> Any:
-        import torch
-
         with torch.no_grad():
             values = self.target(batch["next_obs"])
             judge = self.online(batch["next_obs"]) if self.rules.double else values
-            value = values.gather(1, judge.argmax(1, keepdim=True)).squeeze(1)
-            ahead = batch["reward"] + self.rules.gamma * value
-            return torch.where(batch["terminated"], batch["reward"], ahead)
+            return self.targets_from(values, judge, batch)
+
+    def targets_from(self, values: Any, judge: Any, batch: dict) -> Any:
+        """Return r + γ · the value of the action that `judge` values most; r where terminated."""
+        value = values.gather(1, judge.argmax(1, keepdim=True)).squeeze(1)
+        ahead = batch["reward"] + self.rules.gamma * value
+        return torch.where(batch["terminated"], batch["reward"], ahead)
 
     def loss(self, batch: dict) -> Any:
-        from torch.nn.functional import smooth_l1_loss
-
-        q = self.online(batch["obs"]).gather(1, batch["action"].unsqueeze(1)).squeeze(1)
-        return smooth_l1_loss(q, self.targets(batch))
+        return huber(self.online(batch["obs"]), batch, self.targets(batch))
 
     def update(self, batch: dict) -> None:
         self.step(self.loss(batch))
@@ -77,8 +82,6 @@ class Learner:
 
     def apply(self) -> None:
         """Clip the gradients, and make a step of Adam with them."""
-        import torch
-
         if self.rules.max_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.rules.max_norm)
         self.optimizer.step()
@@ -88,15 +91,11 @@ class Sampler:
     """Uniform draws from contiguous tensors, which are remembered until `drawn` is called."""
 
     def __init__(self, stored: dict[str, np.ndarray], remembers: bool = True) -> None:
-        import torch
-
         self.fields = {name: torch.from_numpy(values) for name, values in stored.items()}
         self.count = len(stored["obs"])
         self._drawn: list[Any] | None = [] if remembers else None
 
     def rows(self, batch: int) -> Any:
-        import torch
-
         rows = torch.randint(self.count, (batch,))
         if self._drawn is not None:
             self._drawn.append(rows)
@@ -108,8 +107,8 @@ class Sampler:
 
     def drawn(self) -> np.ndarray:
         """Return the indices of all draws so far; from now on none is remembered."""
-        found, self._drawn = self._drawn or [], None
-        return np.concatenate([rows.numpy() for rows in found])
+        drawn, self._drawn = self._drawn or [], None
+        return np.concatenate([rows.numpy() for rows in drawn])
 
 
 def call(case: Update, learner: Learner, sampler: Sampler, event: Callable[[], None]) -> Call:
@@ -123,40 +122,16 @@ def call(case: Update, learner: Learner, sampler: Sampler, event: Callable[[], N
 
 
 def start(case: Update, fused: bool = False) -> tuple[Learner, Sampler]:
-    import torch
-
     torch.manual_seed(case.seed)
     return Learner(case.online, case.target, case.rules, fused), Sampler(case.stored)
 
 
-def _eager(case: Update, fused: bool = False) -> Call:
-    learner, sampler = start(case, fused)
-
-    def event() -> None:
-        for _ in range(case.draws):
-            batch = sampler(case.batch)
-            for _ in range(case.repeats):
-                learner.update(batch)
-
-    return call(case, learner, sampler, event)
-
-
-PLAIN_ADAM = Contender(EAGER, "torch", "peer", _eager, TOLERANCE)
-WITH_FUSED_ADAM = Contender(FUSED_ADAM, "torch", "peer", partial(_eager, fused=True), TOLERANCE)
-EAGER_CONTENDERS = (PLAIN_ADAM, WITH_FUSED_ADAM)
-
-
-SHIPPED = "as shipped: a debug line formatted at each loss"
-NO_GRAD = "proposed: all values under no_grad"
-RESIDUAL = "proposed: s and s' in one pass, gradient through both"
-ONE_PASS = "proposed: s and s' in one pass, targets constant"
-SLOTS = "proposed: preallocated batches"
-PREFETCH = "proposed: K batches drawn at once"
-MEGA = "proposed: K batches as one"
-ACCUMULATED = "proposed: K gradients accumulated"
-COMPILED = "proposed: torch.compile on the loss"
-
 Event = Callable[[Learner, Sampler, Update], None]
+
+
+def _prepare(case: Update, event: Event, fused: bool = False) -> Call:
+    learner, sampler = start(case, fused)
+    return call(case, learner, sampler, partial(event, learner, sampler, case))
 
 
 def _one_by_one(loss: Callable[[Learner, dict], Any]) -> Event:
@@ -169,39 +144,52 @@ def _one_by_one(loss: Callable[[Learner, dict], Any]) -> Event:
     return event
 
 
+EAGER_CONTENDERS = tuple(
+    Contender(
+        name, "torch", "peer", partial(_prepare, event=_one_by_one(Learner.loss), fused=fused),
+        TOLERANCE,
+    )
+    for name, fused in ((EAGER, False), (FUSED_ADAM, True))
+)  # fmt: skip
+PLAIN_ADAM = EAGER_CONTENDERS[0]
+
+
+SHIPPED = "as shipped: a debug line formatted at each loss"
+NO_GRAD = "proposed: all values under no_grad"
+RESIDUAL = "proposed: s and s' in one pass, gradient through both"
+ONE_PASS = "proposed: s and s' in one pass, targets constant"
+SLOTS = "proposed: preallocated batches"
+PREFETCH = "proposed: K batches drawn at once"
+MEGA = "proposed: K batches as one"
+ACCUMULATED = "proposed: K gradients accumulated"
+COMPILED = "proposed: torch.compile on the loss"
+
+
 def _shipped(learner: Learner, batch: dict) -> Any:
     """Return the loss, after two tensors are formatted for a message that nobody reads."""
-    q, targets = _taken(learner.online(batch["obs"]), batch), learner.targets(batch)
-    assert f"q: {q}\ntargets: {targets}"
-    return _huber(q, targets)
+    q, targets = learner.online(batch["obs"]), learner.targets(batch)
+    taken = q.gather(1, batch["action"].unsqueeze(1)).squeeze(1)
+    assert f"q: {taken}\ntargets: {targets}"
+    return torch.nn.functional.smooth_l1_loss(taken, targets)
 
 
 def _no_grad(learner: Learner, batch: dict) -> Any:
-    import torch
-
     with torch.no_grad():
         return learner.loss(batch)
 
 
 def _in_one_pass(learner: Learner, batch: dict, constant: bool) -> Any:
     """Return the loss, with online values of s and s' from one forward pass over 2B rows."""
-    import torch
-
-    both = learner.online(torch.cat([batch["obs"], batch["next_obs"]]))
-    here, there = both.chunk(2)
+    here, there = learner.online(torch.cat([batch["obs"], batch["next_obs"]])).chunk(2)
     with torch.set_grad_enabled(not constant):
         # Without `constant` the targets are the online network's own, and carry its gradient.
         values = learner.target(batch["next_obs"]) if constant else there
-        value = values.gather(1, there.argmax(1, keepdim=True)).squeeze(1)
-        ahead = batch["reward"] + learner.rules.gamma * value
-        targets = torch.where(batch["terminated"], batch["reward"], ahead)
-    return _huber(_taken(here, batch), targets)
+        targets = learner.targets_from(values, there, batch)
+    return huber(here, batch, targets)
 
 
 def _slots(case: Update) -> Call:
     """Return a call that gathers every batch into the same preallocated tensors."""
-    import torch
-
     learner, sampler = start(case)
     slots = {
         name: torch.empty((case.batch, *values.shape[1:]), dtype=values.dtype)
@@ -238,8 +226,6 @@ def _accumulated(learner: Learner, sampler: Sampler, case: Update) -> None:
 
 
 def _compiled(case: Update) -> Call:
-    import torch
-
     learner, sampler = start(case)
     loss = torch.compile(learner.loss, fullgraph=True)
     event = _one_by_one(lambda _, batch: loss(batch))
@@ -251,61 +237,95 @@ def _parts(batch: dict, count: int) -> list[dict]:
     return [{name: parts[i] for name, parts in chunks.items()} for i in range(count)]
 
 
-def _taken(q: Any, batch: dict) -> Any:
-    return q.gather(1, batch["action"].unsqueeze(1)).squeeze(1)
-
-
-def _huber(q: Any, targets: Any) -> Any:
-    from torch.nn.functional import smooth_l1_loss
-
-    return smooth_l1_loss(q, targets)
-
-
-def _prepared(event: Event) -> Callable[[Update], Call]:
-    def prepare(case: Update) -> Call:
-        learner, sampler = start(case)
-        return call(case, learner, sampler, partial(event, learner, sampler, case))
-
-    return prepare
-
-
 def _proposal(
     name: str, prepare: Callable[[Update], Call], claim: str, note: str, role: Role = "proposal"
 ) -> Contender:
     return Contender(name, "torch", role, prepare, TOLERANCE, note, claim)
 
 
+def _made_by(event: Event) -> Callable[[Update], Call]:
+    return partial(_prepare, event=event)
+
+
 PROPOSALS = (
     _proposal(
-        SHIPPED, _prepared(_one_by_one(_shipped)),
+        SHIPPED, _made_by(_one_by_one(_shipped)),
         "the loss takes 0.378 ms, because its operations are not vectorised",
         "they are; what takes the time is the text of two tensors, built at every log level",
         "reference",
     ),
     _proposal(
-        NO_GRAD, _prepared(_one_by_one(_no_grad)), "saves the graph",
+        NO_GRAD, _made_by(_one_by_one(_no_grad)), "saves the graph",
         "as written: there is nothing to go backward through",
     ),
     _proposal(
-        RESIDUAL, _prepared(_one_by_one(partial(_in_one_pass, constant=False))),
+        RESIDUAL, _made_by(_one_by_one(partial(_in_one_pass, constant=False))),
         "one forward in place of two or three, 0.378 → 0.1 ms",
         "right for no member of the family: the target network is left out, and targets carry a "
         "gradient",
     ),
     _proposal(
-        ONE_PASS, _prepared(_one_by_one(partial(_in_one_pass, constant=True))),
-        "one forward in place of two, 0.378 → 0.1 ms",
-        "the backward pass then runs over 2B rows",
+        ONE_PASS, _made_by(_one_by_one(partial(_in_one_pass, constant=True))),
+        "one forward in place of two, 0.378 → 0.1 ms", "the backward pass then runs over 2B rows",
     ),
     _proposal(SLOTS, _slots, "no allocation in the loop", "the allocator keeps its blocks anyway"),
-    _proposal(PREFETCH, _prepared(_prefetched), "one draw in place of K", "what ours does, too"),
+    _proposal(PREFETCH, _made_by(_prefetched), "one draw in place of K", "what ours does, too"),
     _proposal(
-        MEGA, _prepared(_mega), "K updates in one: 30–40 % more frames a second, perhaps 100 %",
+        MEGA, _made_by(_mega), "K updates in one: 30–40 % more frames a second, perhaps 100 %",
         "one step from θ₀ in place of K steps: a different algorithm (ours: --mega-batch)",
     ),
     _proposal(
-        ACCUMULATED, _prepared(_accumulated), "+9 to 13 % frames a second",
+        ACCUMULATED, _made_by(_accumulated), "+9 to 13 % frames a second",
         "K forward and backward passes for one step: a different algorithm (ours: --accumulate)",
     ),
     _proposal(COMPILED, _compiled, "20–30 %", "compilation is not counted"),
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LossCall:
+    """SLM-Lab's `calc_q_loss` on one batch: forward passes, targets and loss, but no update."""
+
+    update: Update
+
+    @property
+    def label(self) -> str:
+        return f"{self.update.shape}, forward passes and loss"
+
+    @property
+    def rows(self) -> dict[str, np.ndarray]:
+        return {name: values[: self.update.batch] for name, values in self.update.stored.items()}
+
+    def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
+        """Compare with the Huber loss of the update written out in NumPy, in float64."""
+        plain = Plain(self.update.online, self.update.target, self.update.rules, np.float64)
+        errors = np.abs(plain.errors(self.rows)[1])
+        right = np.where(errors < 1, errors**2 / 2, errors - 0.5).mean()
+        error = float(abs(output.item() - right))
+        return Verdict("" if error <= contender.tolerance else f"off by {error:.2g}", error)
+
+
+def _with_our_loss(learner: Learner, batch: dict) -> Any:
+    with torch.no_grad():
+        next_q, judge = learner.target(batch["next_obs"]), learner.online(batch["next_obs"])
+    gamma, ends = learner.rules.gamma, batch["terminated"]
+    targets = ll.q_targets(batch["reward"], ends, next_q, gamma=gamma, next_q_online=judge)
+    return ll.q_loss(learner.online(batch["obs"]), batch["action"], targets, loss="huber")[0]
+
+
+def _loss_call(case: LossCall, loss: Callable[[Learner, dict], Any]) -> Call:
+    learner, _ = start(case.update)
+    batch = {name: torch.from_numpy(values) for name, values in case.rows.items()}
+    return Call(lambda: loss(learner, batch), float)
+
+
+WITHOUT_THE_LINE = "deleting the debug line"
+_FORMS: tuple[tuple[str, str, Role, Any, str], ...] = (
+    ("loopless, PyTorch", "loopless", "ours", _with_our_loss, ""),
+    (SHIPPED, "torch", "reference", _shipped, ""),
+    (WITHOUT_THE_LINE, "torch", "proposal", Learner.loss, "751 → 173 µs in SLM-Lab itself"),
+)
+DEBUG_LINE = tuple(
+    Contender(name, library, role, partial(_loss_call, loss=loss), TOLERANCE, claim=claim)
+    for name, library, role, loss, claim in _FORMS
+)

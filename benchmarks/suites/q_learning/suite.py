@@ -13,26 +13,19 @@ from typing import Any
 
 import numpy as np
 
+import loopless as ll
 from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_most, attach, beside, per_item, values
 from loopless.bench.timing import Budget
+from loopless.reference import q_learning
 from pages import Lines, claims, grid, section
-from suites.processes import prepare_like_training
+from suites.processes import jax, jnp, prepare_like_training, torch
+from suites.q_learning import plain, updates
 from suites.q_learning.peers import BASELINES, PEERS, SBX, can
-from suites.q_learning.plain import EAGER, EAGER_CONTENDERS, FUSED_ADAM, PLAIN_ADAM, PROPOSALS
-from suites.q_learning.updates import (
-    ACTIONS,
-    OBS,
-    STORED,
-    TOLERANCE,
-    Layers,
-    Learned,
-    Plain,
-    Rules,
-    Update,
-)
+from suites.q_learning.plain import EAGER, FUSED_ADAM, PROPOSALS
+from suites.q_learning.updates import STORED, TOLERANCE, Layers, Learned, Rules, Update
 
 Shape = tuple[int, tuple[int, ...]]
 
@@ -78,13 +71,14 @@ def measure_updates(cases: Iterable[Update], contest: Contest) -> None:
     """Time calls of K updates; the rows have the time of one update."""
     for case in cases:
         able = [each for each in PEERS if can(each, case)]
-        contenders = (OURS, *EAGER_CONTENDERS, *able, BY_HAND)
+        contenders = (OURS, *plain.EAGER_CONTENDERS, *able, BY_HAND)
         contest.run("update", case, contenders, partial(judge_update, case))
 
 
 def measure_proposals(case: Update, contest: Contest) -> None:
-    contenders = (OURS, PLAIN_ADAM, *PROPOSALS)
+    contenders = (OURS, plain.PLAIN_ADAM, *PROPOSALS)
     contest.run("proposals", case, contenders, partial(per_update, case))
+    contest.run("proposals", plain.LossCall(case), plain.DEBUG_LINE)
 
 
 def page(result: Result) -> list[Lines]:
@@ -95,8 +89,11 @@ def page(result: Result) -> list[Lines]:
         shapes.setdefault(shape, []).append(replace(row, case=calls))
     tables = [grid(f"one update, {shape}", rows) for shape, rows in shapes.items()]
     tables.append(grid("the loss alone", section(result, "loss")))
-    if proposed := section(result, "proposals"):
-        tables.append(claims(proposed[0].case, "one update", proposed))
+    proposed: dict[str, list[Measurement]] = {}
+    for row in section(result, "proposals"):
+        proposed.setdefault(row.case, []).append(row)
+    for (case, rows), what in zip(proposed.items(), ("one update", "one call"), strict=False):
+        tables.append(claims(case, what, rows))
     return tables
 
 
@@ -140,9 +137,6 @@ FUSED, PLAIN = "loopless", "reference: NumPy by hand"
 
 
 def _fused(case: Update) -> Call:
-    import jax
-    import jax.numpy as jnp
-
     from loopless.envs.spaces import Box
     from loopless.train.dqn.algorithm import build
     from loopless.train.dqn.config import DQN
@@ -153,7 +147,7 @@ def _fused(case: Update) -> Call:
         double=rules.double, gamma=rules.gamma, learning_rate=rules.rate, loss="huber",
         max_gradient_norm=rules.max_norm, buffer_size=STORED,
     )  # fmt: skip
-    algorithm = build(config, Box((OBS,)), ACTIONS)
+    algorithm = build(config, Box((updates.OBS,)), updates.ACTIONS)
     learner, replay = jax.jit(algorithm.init)(jax.random.key(0))
     learner = learner._replace(
         weights=jnp.asarray(as_vector(case.online)), target=jnp.asarray(as_vector(case.target))
@@ -166,14 +160,14 @@ def _fused(case: Update) -> Call:
     @partial(jax.jit, donate_argnums=0)
     def learn(carry, key, number):
         learner, replay = carry
-        own = jax.random.fold_in(key, number)
-        learner, replay, report = algorithm.learn(learner, replay, own, beta)
+        key = jax.random.fold_in(key, number)
+        learner, replay, report = algorithm.learn(learner, replay, key, beta)
         return (learner, replay), report.loss.mean()
 
     @jax.jit
     def drawn(replay, key, number):
-        own = jax.random.fold_in(key, number)
-        return algorithm.sample(replay, own, beta, config.draws)["indices"]
+        key = jax.random.fold_in(key, number)
+        return algorithm.sample(replay, key, beta, config.draws)["indices"]
 
     carry, number = (learner, replay), np.int32(0)
 
@@ -203,7 +197,7 @@ def as_layers(vector: np.ndarray, like: Layers) -> Layers:
 
 
 def _plain(case: Update) -> Call:
-    plain = Plain(case.online, case.target, case.rules, np.float32)
+    by_hand = updates.Plain(case.online, case.target, case.rules, np.float32)
     generator, stored = np.random.default_rng(case.seed), case.stored
     drawn: list[np.ndarray] = []
     remembers = True
@@ -215,12 +209,12 @@ def _plain(case: Update) -> Call:
                 drawn.append(rows)
             batch = {name: values[rows] for name, values in stored.items()}
             for _ in range(case.repeats):
-                plain.update(batch)
+                by_hand.update(batch)
 
     def read(_: None) -> Learned:
         nonlocal remembers
         remembers = False
-        return Learned(np.stack(drawn), plain.online, case.rules)
+        return Learned(np.stack(drawn), by_hand.online.layers, case.rules)
 
     return Call(run, read)
 
@@ -249,19 +243,17 @@ class Losses:
     def arrays(self) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(0)
         q_values = {
-            name: generator.standard_normal((self.batch, ACTIONS), dtype=np.float32)
+            name: generator.standard_normal((self.batch, updates.ACTIONS), dtype=np.float32)
             for name in ("q", "next_q", "next_q_online")
         }
         return q_values | {
-            "actions": generator.integers(0, ACTIONS, self.batch),
+            "actions": generator.integers(0, updates.ACTIONS, self.batch),
             "rewards": generator.standard_normal(self.batch, dtype=np.float32),
             "terminated": generator.random(self.batch) < 0.1,
         }
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
         """Compare loss and errors with the loop twins."""
-        from loopless.reference import q_learning
-
         x = self.arrays
         targets = q_learning.q_targets(
             x["rewards"], x["terminated"], x["next_q"], gamma=GAMMA,
@@ -275,8 +267,6 @@ class Losses:
 
 
 def _tensors(case: Losses, records: bool) -> dict[str, Any]:
-    import torch
-
     x = {name: torch.from_numpy(values) for name, values in case.arrays.items()}
     return x | {"q": x["q"].clone().requires_grad_(records)}
 
@@ -286,24 +276,19 @@ def _read(output: Any) -> list[np.ndarray]:
 
 
 def _our_loss(case: Losses, records: bool) -> Call:
-    from loopless import q_loss, q_targets
-
     x = _tensors(case, records)
 
     def run() -> Any:
-        targets = q_targets(
+        targets = ll.q_targets(
             x["rewards"], x["terminated"], x["next_q"], gamma=GAMMA,
             next_q_online=x["next_q_online"],
         )  # fmt: skip
-        return q_loss(x["q"], x["actions"], targets, loss="huber")
+        return ll.q_loss(x["q"], x["actions"], targets, loss="huber")
 
     return Call(run, _read)
 
 
 def _eager_loss(case: Losses, records: bool) -> Call:
-    import torch
-    from torch.nn.functional import smooth_l1_loss
-
     x = _tensors(case, records)
 
     def run() -> Any:
@@ -312,7 +297,7 @@ def _eager_loss(case: Losses, records: bool) -> Call:
             value = x["next_q"].gather(1, best).squeeze(1)
             targets = torch.where(x["terminated"], x["rewards"], x["rewards"] + GAMMA * value)
         q = x["q"].gather(1, x["actions"].unsqueeze(1)).squeeze(1)
-        return smooth_l1_loss(q, targets), (q - targets).detach()
+        return torch.nn.functional.smooth_l1_loss(q, targets), (q - targets).detach()
 
     return Call(run, _read)
 

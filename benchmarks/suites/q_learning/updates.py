@@ -7,7 +7,7 @@ timed, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -30,70 +30,78 @@ class Rules:
     max_norm: float | None = 10.0
 
 
+class Network:
+    """A network of relu layers in NumPy, with gradients by hand and Adam's moments."""
+
+    def __init__(self, layers: Layers, rate: float, dtype: Any) -> None:
+        self.rate, self.dtype, self.count = rate, dtype, 0
+        self.layers = [(w.astype(dtype), b.astype(dtype)) for w, b in layers]
+        self.parts = [part for layer in self.layers for part in layer]
+        self.first = [np.zeros_like(part) for part in self.parts]
+        self.second = [np.zeros_like(part) for part in self.parts]
+
+    def forward(self, x: np.ndarray) -> list[np.ndarray]:
+        """Return the input of each layer, and at the end the output."""
+        activations = [x]
+        for number, (weight, bias) in enumerate(self.layers):
+            x = x @ weight + bias
+            if number < len(self.layers) - 1:
+                x = np.maximum(x, 0)
+            activations.append(x)
+        return activations
+
+    def backward(self, activations: list[np.ndarray], slope: np.ndarray) -> list[np.ndarray]:
+        """Return the gradients of all parts, given the gradient by the output."""
+        gradients: list[np.ndarray] = []
+        for layer in reversed(range(len(self.layers))):
+            inputs = activations[layer]
+            gradients[:0] = [inputs.T @ slope, slope.sum(0)]
+            if layer:
+                slope = (slope @ self.layers[layer][0].T) * (inputs > 0)
+        return gradients
+
+    def step(self, gradients: Iterable[np.ndarray]) -> None:
+        """Make a step of Adam (Kingma and Ba 2015) with its authors' constants."""
+        self.count += 1
+        for part, g, m, v in zip(self.parts, gradients, self.first, self.second, strict=True):
+            m += self.dtype(0.1) * (g - m)
+            v += self.dtype(0.001) * (g * g - v)
+            mean, square = m / (1 - 0.9**self.count), v / (1 - 0.999**self.count)
+            part -= self.dtype(self.rate) * mean / (np.sqrt(square) + self.dtype(1e-8))
+
+
 class Plain:
     """An online network that learns towards a fixed target network."""
 
     def __init__(self, online: Layers, target: Layers, rules: Rules, dtype: Any) -> None:
-        self.rules, self.dtype, self.count = rules, dtype, 0
-        self.online = [(w.astype(dtype), b.astype(dtype)) for w, b in online]
-        self.target = [(w.astype(dtype), b.astype(dtype)) for w, b in target]
-        parts = [part for layer in self.online for part in layer]
-        self.first = [np.zeros_like(part) for part in parts]
-        self.second = [np.zeros_like(part) for part in parts]
+        self.rules, self.dtype = rules, dtype
+        self.online, self.target = (Network(x, rules.rate, dtype) for x in (online, target))
 
     def update(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Make one gradient step on a batch."""
-        gradients = self._gradients(batch)
+        """Make one gradient step on the mean Huber loss of a batch."""
+        activations, errors = self.errors(batch)
+        slope, rows = np.zeros_like(activations[-1]), np.arange(len(errors))
+        slope[rows, batch["action"]] = np.clip(errors, -1, 1) / len(rows)
+        gradients = self.online.backward(activations, slope)
         if self.rules.max_norm is not None:
             norm = np.sqrt(sum((g * g).sum() for g in gradients))
             scale = min(1.0, self.rules.max_norm / max(float(norm), 1e-30))
             gradients = [g * self.dtype(scale) for g in gradients]
-        self._adam(gradients)
+        self.online.step(gradients)
+
+    def errors(self, batch: Mapping[str, np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return the activations of a batch, and its TD errors."""
+        targets = self._targets(batch)
+        activations = self.online.forward(batch["obs"].astype(self.dtype))
+        return activations, activations[-1][np.arange(len(targets)), batch["action"]] - targets
 
     def _targets(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
         following = batch["next_obs"].astype(self.dtype)
-        values, rows = forward(self.target, following)[-1], np.arange(len(following))
-        judge = forward(self.online, following)[-1] if self.rules.double else values
+        values, rows = self.target.forward(following)[-1], np.arange(len(following))
+        judge = self.online.forward(following)[-1] if self.rules.double else values
         reward = batch["reward"].astype(self.dtype)
         ahead = reward + self.dtype(self.rules.gamma) * values[rows, judge.argmax(1)]
         return np.where(batch["terminated"], reward, ahead)
-
-    def _gradients(self, batch: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the gradients of the mean Huber loss, in the order of the layers."""
-        targets = self._targets(batch)
-        activations = forward(self.online, batch["obs"].astype(self.dtype))
-        rows, q = np.arange(len(targets)), activations[-1]
-        slope = np.zeros_like(q)
-        error = q[rows, batch["action"]] - targets
-        slope[rows, batch["action"]] = np.clip(error, -1, 1) / len(rows)
-        gradients: list[np.ndarray] = []
-        for layer in reversed(range(len(self.online))):
-            inputs = activations[layer]
-            gradients[:0] = [inputs.T @ slope, slope.sum(0)]
-            if layer:
-                slope = (slope @ self.online[layer][0].T) * (inputs > 0)
-        return gradients
-
-    def _adam(self, gradients: list[np.ndarray]) -> None:
-        """Make a step of Adam (Kingma and Ba 2015) with its authors' constants."""
-        self.count += 1
-        parts = [part for layer in self.online for part in layer]
-        for part, g, m, v in zip(parts, gradients, self.first, self.second, strict=True):
-            m += self.dtype(0.1) * (g - m)
-            v += self.dtype(0.001) * (g * g - v)
-            mean, square = m / (1 - 0.9**self.count), v / (1 - 0.999**self.count)
-            part -= self.dtype(self.rules.rate) * mean / (np.sqrt(square) + self.dtype(1e-8))
-
-
-def forward(layers: Layers, x: np.ndarray) -> list[np.ndarray]:
-    """Return the input of each layer, and at the end the output."""
-    found = [x]
-    for number, (weight, bias) in enumerate(layers):
-        x = x @ weight + bias
-        if number < len(layers) - 1:
-            x = np.maximum(x, 0)
-        found.append(x)
-    return found
 
 
 OBS, ACTIONS, STORED = 4, 2, 10_000
@@ -205,11 +213,10 @@ class Update:
             batch = {name: values[rows] for name, values in self.stored.items()}
             for _ in range(self.repeats):
                 plain.update(batch)
-        error = difference(learned.layers, plain.online)
+        error = difference(learned.layers, plain.online.layers)
         if error <= tolerance:
             return Verdict("", error)
-        found = f"{error:.2g}" if np.isfinite(error) else str(error)
-        return Verdict(f"parameters differ by up to {found} after {plain.count} updates")
+        return Verdict(f"parameters differ by up to {error:.2g} after {plain.online.count} updates")
 
 
 def difference(one: Layers, other: Layers) -> float:

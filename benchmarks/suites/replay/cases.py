@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,16 @@ from loopless.verify.samplers.laws import misfit
 Arrays = dict[str, np.ndarray]
 CHECKED_DRAWS = 40_000
 CHECKED_S = 3.0
+FIELDS = {
+    "obs": ((4,), np.float32),
+    "action": ((), np.int64),
+    "reward": ((), np.float32),
+    "next_obs": ((4,), np.float32),
+    "terminated": ((), np.bool_),
+}
+ALPHA, BETA = 0.6, 0.4
+CELLS = 64
+WEIGHT_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -58,18 +69,6 @@ def joined(batches: Iterable[Arrays]) -> Arrays:
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
-FIELDS = {
-    "obs": ((4,), np.float32),
-    "action": ((), np.int64),
-    "reward": ((), np.float32),
-    "next_obs": ((4,), np.float32),
-    "terminated": ((), np.bool_),
-}
-ALPHA, BETA = 0.6, 0.4
-CELLS = 64
-WEIGHT_TOLERANCE = 1e-3
-
-
 @lru_cache(maxsize=3)
 def transitions(count: int, first: int = 0) -> Arrays:
     """Return `count` transitions, numbered from `first`; one in a hundred terminates."""
@@ -78,13 +77,12 @@ def transitions(count: int, first: int = 0) -> Arrays:
     obs[:, 0] = np.arange(first, first + count)
     terminated = generator.random(count) < 0.01
     terminated[-1] = True
-    following = np.roll(obs, -1, axis=0)
     final = generator.standard_normal((count, 4), dtype=np.float32)
     return {
         "obs": obs,
         "action": generator.integers(0, 2, count),
         "reward": generator.standard_normal(count, dtype=np.float32),
-        "next_obs": np.where(terminated[:, None], final, following),
+        "next_obs": np.where(terminated[:, None], final, np.roll(obs, -1, axis=0)),
         "terminated": terminated,
     }
 
@@ -102,30 +100,26 @@ def numbered(
         return np.zeros(0, np.int64), f"{(~known).sum()} of {len(known)} rows were never stored"
     numbers = claimed.astype(np.int64)
     for name, values in stored.items():
-        wrong = drawn[name] != values[numbers]
-        wrong = wrong.any(axis=1) if wrong.ndim > 1 else wrong
-        if wrong.any():
-            return numbers, f"{name} of {wrong.sum()} of {len(wrong)} rows is another row's"
+        differs = (drawn[name] != values[numbers]).reshape(len(numbers), -1).any(axis=1)
+        if differs.any():
+            return numbers, f"{name} of {differs.sum()} of {len(differs)} rows is another row's"
     if "indices" in drawn:
         slots = drawn["indices"]
         outside = (slots < 0) | (slots >= len(stored["obs"]))
         if outside.any():
             return numbers, f"{outside.sum()} of {len(outside)} indices are of slots never filled"
-        wrong = (slots if held is None else held[slots]) != numbers
-        if wrong.any():
-            return numbers, f"{wrong.sum()} of {len(wrong)} indices are not those of their rows"
+        differs = (slots if held is None else held[slots]) != numbers
+        if differs.any():
+            return numbers, f"{differs.sum()} of {len(differs)} indices are not those of their rows"
     return numbers, ""
 
 
 def spread(numbers: np.ndarray, probabilities: np.ndarray) -> str:
     """Return how draws differ from their law, in stretches and by remainder; "" if not."""
-    count = len(probabilities)
-    everyone = np.arange(count)
-    stretches, digits = everyone * CELLS // count, everyone % CELLS
-    for cells in (stretches, digits):
-        if problem := misfit(cells[numbers], np.bincount(cells, probabilities)):
-            return problem
-    return ""
+    everyone = np.arange(len(probabilities))
+    stretches, digits = everyone * CELLS // len(everyone), everyone % CELLS
+    problems = (misfit(x[numbers], np.bincount(x, probabilities)) for x in (stretches, digits))
+    return next(filter(None, problems), "")
 
 
 def even_draws(call: Sampler, stored: Arrays, held: np.ndarray) -> str:
@@ -134,11 +128,29 @@ def even_draws(call: Sampler, stored: Arrays, held: np.ndarray) -> str:
     return problem or spread(numbers, np.bincount(held, minlength=len(held)) / len(held))
 
 
+def short(count: int) -> str:
+    return f"{count // 1_000_000}M" if count >= 1_000_000 else f"{count // 1000}k"
+
+
 @dataclass(frozen=True)
-class Uniform:
-    """A full buffer of `count` transitions; draw `batch` of them, `batches` times."""
+class Full:
+    """A full buffer of `count` transitions."""
 
     count: int
+
+    @property
+    def size(self) -> int:
+        return self.count
+
+    @property
+    def stored(self) -> Arrays:
+        return transitions(self.count)
+
+
+@dataclass(frozen=True)
+class Uniform(Full):
+    """Draw `batch` transitions, `batches` times."""
+
     batch: int
     batches: int = 1
 
@@ -147,36 +159,19 @@ class Uniform:
         times = f"{self.batches} × " if self.batches > 1 else ""
         return f"uniform, {times}{self.batch} of {short(self.count)}"
 
-    @property
-    def size(self) -> int:
-        return self.count
-
-    @property
-    def stored(self) -> Arrays:
-        return transitions(self.count)
-
     def check(self, contender: Contender, call: Sampler, output: Any) -> Verdict:
         return Verdict(even_draws(call, self.stored, np.arange(self.count)))
 
 
 @dataclass(frozen=True)
-class Prioritized:
-    """A full buffer of `count` transitions; draw `batch` with weights, then give new priorities."""
+class Prioritized(Full):
+    """Draw `batch` transitions with weights, then give them new priorities."""
 
-    count: int
     batch: int
 
     @property
     def label(self) -> str:
         return f"prioritized, {self.batch} of {short(self.count)}"
-
-    @property
-    def size(self) -> int:
-        return self.count
-
-    @property
-    def stored(self) -> Arrays:
-        return transitions(self.count)
 
     @cached_property
     def priorities(self) -> np.ndarray:
@@ -189,51 +184,47 @@ class Prioritized:
         """Return the priorities that a batch gets after each draw."""
         return np.random.default_rng(2).permutation(self.priorities)[: self.batch]
 
+    def sampler(
+        self,
+        draw: Callable[[], Any],
+        update: Callable[[Any, Any], Any],
+        read: Callable[[Any], Arrays],
+        indices: Callable[[Any], Any] = itemgetter("indices"),
+    ) -> Sampler:
+        """Return a sampler whose timed call draws, and updates the priorities of what it drew."""
+        update(np.arange(self.count), self.priorities)
+        fresh = self.fresh
+        return Sampler(lambda: update(indices(draw()), fresh), read, draw, update)
+
     def check(self, contender: Contender, call: Sampler, output: Any) -> Verdict:
         """Set all priorities by one update; draws and weights then have to follow them."""
         assert call.update is not None
         call.update(np.arange(self.count), self.priorities)
         powers = self.priorities.astype(np.float64) ** ALPHA
-        batches = list(call.drawn())
+        batches, law = list(call.drawn()), powers / powers.sum()
         numbers, problem = numbered(joined(batches), self.stored)
-        return Verdict(
-            problem
-            or spread(numbers, powers / powers.sum())
-            or self._by_rank(numbers, powers)
-            or self._weights(batches[0], powers)
-        )
-
-    def _by_rank(self, numbers: np.ndarray, powers: np.ndarray) -> str:
-        """Test the law again over cells of similar priority, where α shows most; "" if it holds."""
+        # Cells of similar priority, in which a wrong α shows most.
         ranks = np.empty(self.count, np.int64)
         ranks[np.argsort(powers)] = np.arange(self.count) * CELLS // self.count
-        return misfit(ranks[numbers], np.bincount(ranks, powers / powers.sum()))
-
-    def _weights(self, drawn: Arrays, powers: np.ndarray) -> str:
-        """Check that w ∝ P^−β, divided by the largest of the batch or of the buffer."""
-        flat = drawn["weights"] * powers[drawn["obs"][:, 0].astype(np.int64)] ** BETA
+        problem = problem or spread(numbers, law) or misfit(ranks[numbers], np.bincount(ranks, law))
+        if problem:
+            return Verdict(problem)
+        # w ∝ P^−β, divided by the largest of the batch or of the buffer.
+        flat = batches[0]["weights"] * powers[numbers[: len(batches[0]["obs"])]] ** BETA
         error = float(flat.max() / flat.min() - 1)
-        return "" if error <= WEIGHT_TOLERANCE else f"weights are off by up to {error:.2g}"
+        right = error <= WEIGHT_TOLERANCE
+        return Verdict("" if right else f"weights are off by up to {error:.2g}")
 
 
 @dataclass(frozen=True)
-class Adding:
-    """A full buffer, to which one step of `envs` environments is added."""
+class Adding(Full):
+    """Add one step of `envs` environments."""
 
-    count: int
     envs: int
 
     @property
     def label(self) -> str:
         return f"add a step of {self.envs} envs"
-
-    @property
-    def size(self) -> int:
-        return self.count
-
-    @property
-    def stored(self) -> Arrays:
-        return transitions(self.count)
 
     @property
     def step(self) -> Arrays:
@@ -256,10 +247,6 @@ class Adding:
         return Verdict(problem or numbered({k: v[~new] for k, v in held.items()}, self.stored)[1])
 
 
-def short(count: int) -> str:
-    return f"{count // 1_000_000}M" if count >= 1_000_000 else f"{count // 1000}k"
-
-
 DISCOUNT = 0.9
 STEPS = 1001
 SEGMENT = 77  # thirteen segments fill a row: no partial one at its end
@@ -274,7 +261,7 @@ class Trajectories:
 
     @property
     def label(self) -> str:
-        return f"episodic, {self.batch} of {short(self.rows * STEPS)}"
+        return f"episodic, {self.batch} of {short(self.size)}"
 
     @property
     def size(self) -> int:
@@ -336,7 +323,6 @@ class Trajectories:
         return law
 
 
-@dataclass(frozen=True)
 class Ingest(Trajectories):
     """The same rows, put into a new buffer; the check draws pairs from it."""
 
@@ -349,20 +335,9 @@ REPEATS = 100
 
 
 @dataclass(frozen=True)
-class Steps:
-    """A buffer's pure functions: add(state, rows), sample(state, key), update(state, i, p)."""
-
-    add: Callable[[Any, Any], Any]
-    sample: Callable[[Any, Any], Any]
-    update: Callable[[Any, Any, Any], Any] | None
-
-
-@dataclass(frozen=True)
-class Scanned:
+class Scanned(Prioritized):
     """`REPEATS` times in one scan: add a step of `envs`, if any; draw; update, if prioritized."""
 
-    count: int
-    batch: int
     prioritized: bool = False
     envs: int = 0
 
@@ -372,91 +347,10 @@ class Scanned:
         adding = f"add {self.envs}, " if self.envs else ""
         return f"{law}, {REPEATS} × ({adding}draw {self.batch}) of {short(self.count)}"
 
-    @property
-    def size(self) -> int:
-        return self.count
-
-    @property
-    def changes(self) -> bool:
-        """Return whether a step of the scan changes the state."""
-        return self.prioritized or self.envs > 0
-
-    @property
-    def stored(self) -> Arrays:
-        return transitions(self.count)
-
-    @property
-    def step(self) -> Arrays:
-        """Return what is added in every step: the first transitions of `stored`."""
-        return {name: values[: self.envs] for name, values in self.stored.items()}
-
-    @cached_property
-    def law(self) -> Prioritized:
-        """Return the same case on the host, for its priorities and its check."""
-        return Prioritized(self.count, self.batch)
-
     def check(self, contender: Contender, call: Sampler, output: Any) -> Verdict:
         """Check draws after one scan; what it added is at the beginning of the ring."""
         if self.prioritized:
-            return self.law.check(contender, call, output)
-        held, written = np.arange(self.count), REPEATS * self.envs
-        if self.envs:
-            held[:written] %= self.envs
+            return super().check(contender, call, output)
+        held = np.arange(self.count)
+        held[: REPEATS * self.envs] %= max(self.envs, 1)
         return Verdict(even_draws(call, self.stored, held))
-
-
-def scanned(case: Scanned, state: Any, steps: Steps) -> Sampler:
-    """Return a sampler that times a scan over a donated state; `draw` leaves the state alone."""
-    import jax
-
-    fresh = jax.numpy.asarray(case.law.fresh)
-    rows = {name: jax.numpy.asarray(values) for name, values in case.step.items()}
-    taken = [*FIELDS, "weights"] if case.prioritized else [*FIELDS]
-
-    def once(state, key):
-        if case.envs:
-            state = steps.add(state, rows)
-        batch = jax.lax.optimization_barrier(steps.sample(state, key))
-        if steps.update is not None:
-            state = steps.update(state, batch["indices"], fresh)
-        return state, sum(batch[name].sum(dtype=jax.numpy.float32) for name in taken)
-
-    @partial(jax.jit, donate_argnums=0)
-    def many(state, key):
-        keys = jax.random.split(key, REPEATS + 1)
-        state, sums = jax.lax.scan(once, state, keys[1:])
-        return state, sums, keys[0]
-
-    @jax.jit
-    def many_draws(state, key):
-        keys = jax.random.split(key, REPEATS + 1)
-        return jax.lax.map(lambda own: once(state, own)[1], keys[1:]), keys[0]
-
-    draw_one = jax.jit(steps.sample)
-    key = jax.random.key(0)
-
-    def run() -> None:
-        nonlocal state, key
-        if case.changes:
-            state, sums, key = many(state, key)
-        else:  # a carry that nothing writes to would be copied
-            sums, key = many_draws(state, key)
-        jax.block_until_ready(sums)
-
-    def draw() -> Any:
-        nonlocal key
-        key, own = jax.random.split(key)
-        return draw_one(state, own)
-
-    def update(indices: np.ndarray, priorities: np.ndarray) -> None:
-        nonlocal state
-        assert steps.update is not None
-        state = jax.jit(steps.update)(state, indices, priorities)
-
-    def read(batch: Any) -> Arrays:
-        return {name: np.array(values) for name, values in batch.items()}
-
-    if steps.update is None:
-        return Sampler(run, read, draw)
-    update(np.arange(case.count), case.law.priorities)
-    return Sampler(run, read, draw, update)

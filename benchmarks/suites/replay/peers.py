@@ -1,7 +1,7 @@
 """Other libraries' buffers, full, each called as its users call it.
 
 Filling them is not timed. Their output is converted to NumPy for the check only, untimed. flashbax
-is called from the host like the others, and inside a compiled scan.
+is called from the host like the others, and inside a compiled scan, as ours is: see `scanned`.
 """
 
 from __future__ import annotations
@@ -9,41 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from suites.processes import warnings_of_peers_ignored
-from suites.replay.cases import (
-    ALPHA,
-    BETA,
-    FIELDS,
-    Adding,
-    Arrays,
-    Prioritized,
-    Sampler,
-    Scanned,
-    Steps,
-    Uniform,
-    sampler,
-    scanned,
-)
+from suites.processes import jax, peer, torch, warnings_of_peers_ignored
+from suites.replay import cases
+from suites.replay.cases import ALPHA, BETA, FIELDS, Arrays, Sampler, sampler
 
 CPPRB, BASELINES, TORCHRL, TIANSHOU = "cpprb", "Stable-Baselines3", "TorchRL", "Tianshou"
 FLASHBAX = "flashbax"
-LIBRARIES = {name: name.lower() for name in (CPPRB, BASELINES, TORCHRL, TIANSHOU, FLASHBAX)}
-
-
-def _columns(output: Any, names: dict[str, str]) -> Arrays:
-    """Return fields by our names, [B, 1] as [B]; copied, because cpprb overwrites its indices."""
-    found = {ours: np.asarray(output[theirs]).copy() for ours, theirs in names.items()}
-    return {
-        name: x.reshape(len(x), *FIELDS[name][0]) if name in FIELDS else x.reshape(-1)
-        for name, x in found.items()
-    }
-
-
 SAME_NAMES = {name: name for name in FIELDS}
 BASELINES_NAMES = {
     "obs": "observations", "next_obs": "next_observations", "action": "actions",
@@ -55,82 +32,70 @@ TIANSHOU_NAMES = {
 }  # fmt: skip
 
 
-def _cpprb_fields() -> dict[str, Any]:
-    return {name: {"shape": shape or 1, "dtype": dtype} for name, (shape, dtype) in FIELDS.items()}
+def _columns(output: Any, names: dict[str, str] = SAME_NAMES) -> Arrays:
+    """Return fields by our names, [B, 1] as [B]; copied, because cpprb overwrites its indices."""
+    arrays = {ours: np.asarray(output[theirs]).copy() for ours, theirs in names.items()}
+    return {
+        name: x.reshape(len(x), *FIELDS[name][0]) if name in FIELDS else x.reshape(-1)
+        for name, x in arrays.items()
+    }
 
 
 def _seed_global_generator() -> None:
     np.random.seed(0)  # noqa: NPY002  (cpprb, SB3 and Tianshou draw from it)
 
 
-def _cpprb(case: Uniform) -> Sampler:
-    import cpprb
-
+def _cpprb_buffer(case: cases.Full, kind: str = "ReplayBuffer", **settings: Any) -> Any:
     _seed_global_generator()
-    buffer = cpprb.ReplayBuffer(case.count, _cpprb_fields())
+    fields = {
+        name: {"shape": shape or 1, "dtype": dtype} for name, (shape, dtype) in FIELDS.items()
+    }
+    buffer = getattr(peer("cpprb"), kind)(case.count, fields, **settings)
     buffer.add(**case.stored)
-    return sampler(
-        lambda: buffer.sample(case.batch), lambda out: _columns(out, SAME_NAMES), case.batches
-    )
+    return buffer
 
 
-def _cpprb_prioritized(case: Prioritized) -> Sampler:
-    import cpprb
+def _cpprb(case: cases.Uniform) -> Sampler:
+    buffer = _cpprb_buffer(case)
+    return sampler(lambda: buffer.sample(case.batch), _columns, case.batches)
 
-    _seed_global_generator()
-    buffer = cpprb.PrioritizedReplayBuffer(case.count, _cpprb_fields(), alpha=ALPHA)
-    buffer.add(**case.stored)
-    buffer.update_priorities(np.arange(case.count), case.priorities)
+
+def _cpprb_prioritized(case: cases.Prioritized) -> Sampler:
+    buffer = _cpprb_buffer(case, "PrioritizedReplayBuffer", alpha=ALPHA)
     names = SAME_NAMES | {"indices": "indexes", "weights": "weights"}
-    fresh = case.fresh
-
-    def draw() -> Any:
-        return buffer.sample(case.batch, beta=BETA)
-
-    return Sampler(
-        lambda: buffer.update_priorities(draw()["indexes"], fresh),
-        lambda out: _columns(out, names),
-        draw,
+    return case.sampler(
+        lambda: buffer.sample(case.batch, beta=BETA),
         buffer.update_priorities,
+        partial(_columns, names=names),
+        itemgetter("indexes"),
     )
 
 
-def _cpprb_adding(case: Adding) -> Call:
-    import cpprb
-
-    buffer = cpprb.ReplayBuffer(case.count, _cpprb_fields())
-    buffer.add(**case.stored)
-    step = case.step
-    return Call(
-        lambda: buffer.add(**step), lambda _: _columns(buffer.get_all_transitions(), SAME_NAMES)
-    )
+def _cpprb_adding(case: cases.Adding) -> Call:
+    buffer, step = _cpprb_buffer(case), case.step
+    return Call(lambda: buffer.add(**step), lambda _: _columns(buffer.get_all_transitions()))
 
 
-def _baselines_buffer(count: int, envs: int) -> Any:
-    with warnings_of_peers_ignored():
-        from gymnasium import spaces
-        from stable_baselines3.common.buffers import ReplayBuffer
-
+def _baselines_buffer(case: cases.Full, envs: int) -> Any:
+    spaces = peer("gymnasium.spaces")
     _seed_global_generator()
     seen = spaces.Box(-np.inf, np.inf, (4,), np.float32)
-    return ReplayBuffer(count, seen, spaces.Discrete(2), device="cpu", n_envs=envs)
+    make = peer("stable_baselines3.common.buffers").ReplayBuffer
+    return make(case.count, seen, spaces.Discrete(2), device="cpu", n_envs=envs)
 
 
-def _baselines(case: Uniform) -> Sampler:
-    buffer, stored = _baselines_buffer(case.count, 1), case.stored
-    # This stores the same values as a million calls of `add`.
-    buffer.observations[:, 0] = stored["obs"]
-    buffer.next_observations[:, 0] = stored["next_obs"]
-    buffer.actions[:, 0, 0] = stored["action"]
-    buffer.rewards[:, 0] = stored["reward"]
-    buffer.dones[:, 0] = stored["terminated"]
+def _baselines(case: cases.Uniform) -> Sampler:
+    buffer = _baselines_buffer(case, 1)
+    for ours, theirs in BASELINES_NAMES.items():  # the same values as a million calls of `add`
+        into = getattr(buffer, theirs)
+        into[...] = case.stored[ours].reshape(into.shape)
     buffer.full = True
     read = partial(_columns, names=BASELINES_NAMES)
     return sampler(lambda: buffer.sample(case.batch), lambda out: read(out._asdict()), case.batches)
 
 
-def _baselines_adding(case: Adding) -> Call:
-    buffer = _baselines_buffer(case.count, case.envs)
+def _baselines_adding(case: cases.Adding) -> Call:
+    buffer = _baselines_buffer(case, case.envs)
     infos: list[dict[str, Any]] = [{} for _ in range(case.envs)]
 
     def arguments(step: Arrays) -> tuple:
@@ -143,70 +108,50 @@ def _baselines_adding(case: Adding) -> Call:
 
     def read(_: None) -> Arrays:
         flat = {ours: getattr(buffer, theirs) for ours, theirs in BASELINES_NAMES.items()}
-        return _columns({k: v.reshape(case.count, -1) for k, v in flat.items()}, SAME_NAMES)
+        return _columns({name: x.reshape(case.count, -1) for name, x in flat.items()})
 
     return Call(lambda: buffer.add(*new), read)
 
 
 def _tensordict(arrays: Arrays) -> Any:
-    import torch
-    from tensordict import TensorDict
-
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    return TensorDict(tensors, [len(arrays["obs"])])  # pyright: ignore[reportArgumentType]
+    return peer("tensordict").TensorDict(tensors, [len(arrays["obs"])])
 
 
-def _torchrl_buffer(arrays: Arrays, batch: int | None = None) -> Any:
+def _torchrl_buffer(case: cases.Full, kind: str = "ReplayBuffer", **settings: Any) -> Any:
+    data = peer("torchrl.data")
     with warnings_of_peers_ignored():
-        import torch
-        from torchrl.data import LazyTensorStorage, ReplayBuffer
-
         logging.getLogger("torchrl").setLevel(logging.WARNING)
         torch.manual_seed(0)
-        storage = LazyTensorStorage(len(arrays["obs"]))
-        buffer = ReplayBuffer(storage=storage, batch_size=batch)
-        buffer.extend(_tensordict(arrays))
+        buffer = getattr(data, kind)(storage=data.LazyTensorStorage(case.count), **settings)
+        buffer.extend(_tensordict(case.stored))
     return buffer
 
 
-def _torchrl(case: Uniform) -> Sampler:
-    buffer = _torchrl_buffer(case.stored, case.batch)
-    return sampler(buffer.sample, lambda out: _columns(out, SAME_NAMES), case.batches)
+def _torchrl(case: cases.Uniform) -> Sampler:
+    return sampler(_torchrl_buffer(case, batch_size=case.batch).sample, _columns, case.batches)
 
 
-def _torchrl_prioritized(case: Prioritized) -> Sampler:
-    with warnings_of_peers_ignored():
-        import torch
-        from torchrl.data import LazyTensorStorage, PrioritizedReplayBuffer
-        from torchrl.data.replay_buffers.samplers import prioritized
+def _torchrl_prioritized(case: cases.Prioritized) -> Sampler:
+    if peer("torchrl.data.replay_buffers.samplers").prioritized.SumSegmentTreeFp32 is None:
+        raise ImportError("its compiled sum trees do not load with this version of PyTorch")
+    settings = {"alpha": ALPHA, "beta": BETA, "batch_size": case.batch}
+    buffer = _torchrl_buffer(case, "PrioritizedReplayBuffer", **settings)
 
-        if prioritized.SumSegmentTreeFp32 is None:
-            raise ImportError("its compiled sum trees do not load with this version of PyTorch")
-        torch.manual_seed(0)
-        buffer = PrioritizedReplayBuffer(
-            alpha=ALPHA, beta=BETA, storage=LazyTensorStorage(case.count), batch_size=case.batch
-        )
-        buffer.extend(_tensordict(case.stored))
-    fresh = torch.from_numpy(case.fresh)
-
-    def draw() -> Any:
-        return buffer.sample(return_info=True)
-
-    def update(indices: np.ndarray, priorities: np.ndarray) -> None:
-        buffer.update_priority(torch.from_numpy(indices), torch.from_numpy(priorities))
+    def update(indices: Any, priorities: np.ndarray) -> None:
+        buffer.update_priority(torch.as_tensor(indices), torch.from_numpy(priorities))
 
     def read(output: Any) -> Arrays:
         drawn, info = output
-        beside = {"indices": "index", "weights": "priority_weight"}
-        return _columns(drawn, SAME_NAMES) | _columns(info, beside)
+        return _columns(drawn) | _columns(info, {"indices": "index", "weights": "priority_weight"})
 
-    update(np.arange(case.count), case.priorities)
-    return Sampler(lambda: buffer.update_priority(draw()[1]["index"], fresh), read, draw, update)
+    draw = partial(buffer.sample, return_info=True)
+    return case.sampler(draw, update, read, lambda output: output[1]["index"])
 
 
-def _torchrl_adding(case: Adding) -> Call:
-    buffer, step = _torchrl_buffer(case.stored), _tensordict(case.step)
-    return Call(lambda: buffer.extend(step), lambda _: _columns(buffer[:], SAME_NAMES))
+def _torchrl_adding(case: cases.Adding) -> Call:
+    buffer, step = _torchrl_buffer(case), _tensordict(case.step)
+    return Call(lambda: buffer.extend(step), lambda _: _columns(buffer[:]))
 
 
 def _tianshou_fields(arrays: Arrays) -> dict[str, Any]:
@@ -221,51 +166,39 @@ def _read_tianshou(output: Any) -> Arrays:
     return _columns(batch, TIANSHOU_NAMES | beside) | {"indices": indices}
 
 
-def _tianshou(case: Uniform) -> Sampler:
-    with warnings_of_peers_ignored():
-        from tianshou.data import ReplayBuffer
+def _tianshou_buffer(case: cases.Full) -> Any:
+    _seed_global_generator()
+    return peer("tianshou.data").ReplayBuffer.from_data(**_tianshou_fields(case.stored))
 
-    buffer = ReplayBuffer.from_data(**_tianshou_fields(case.stored))
+
+def _tianshou(case: cases.Uniform) -> Sampler:
+    buffer = _tianshou_buffer(case)
     return sampler(lambda: buffer.sample(case.batch), _read_tianshou, case.batches)
 
 
-def _tianshou_prioritized(case: Prioritized) -> Sampler:
-    with warnings_of_peers_ignored():
-        from tianshou.data import PrioritizedReplayBuffer, ReplayBuffer
-
-    _seed_global_generator()
-    buffer = PrioritizedReplayBuffer(case.count, alpha=ALPHA, beta=BETA)
-    buffer.update(ReplayBuffer.from_data(**_tianshou_fields(case.stored)))
-    buffer.update_weight(np.arange(case.count), case.priorities)
-    fresh = case.fresh
-
-    def draw() -> Any:
-        return buffer.sample(case.batch)
-
-    return Sampler(
-        lambda: buffer.update_weight(draw()[1], fresh), _read_tianshou, draw, buffer.update_weight
-    )
+def _tianshou_prioritized(case: cases.Prioritized) -> Sampler:
+    make = peer("tianshou.data").PrioritizedReplayBuffer
+    buffer = make(case.count, alpha=ALPHA, beta=BETA)
+    buffer.update(_tianshou_buffer(case))
+    draw = partial(buffer.sample, case.batch)
+    return case.sampler(draw, buffer.update_weight, _read_tianshou, itemgetter(1))
 
 
-def _tianshou_adding(case: Adding) -> Call:
-    with warnings_of_peers_ignored():
-        from tianshou.data import Batch, VectorReplayBuffer
-
-    buffer = VectorReplayBuffer(case.count, case.envs)
+def _tianshou_adding(case: cases.Adding) -> Call:
+    data = peer("tianshou.data")
+    buffer = data.VectorReplayBuffer(case.count, case.envs)
     for arrays in case.steps():
-        buffer.add(Batch(**_tianshou_fields(arrays)))  # pyright: ignore[reportArgumentType]
-    step: Any = Batch(**_tianshou_fields(case.step))
+        buffer.add(data.Batch(**_tianshou_fields(arrays)))
+    step = data.Batch(**_tianshou_fields(case.step))
     return Call(lambda: buffer.add(step), lambda _: _columns(buffer[:], TIANSHOU_NAMES))
 
 
-def _filled(stored: Arrays, batch: int, prioritized: bool = False) -> tuple[Any, Any]:
-    """Return a flashbax buffer and its full state."""
-    with warnings_of_peers_ignored():
-        import flashbax
-        import jax
-
-    count = len(stored["obs"])
-    sizes: dict[str, Any] = {"max_length": count, "min_length": 1, "sample_batch_size": batch}
+def _flashbax_buffer(
+    case: cases.Full, batch: int = 1, prioritized: bool = False
+) -> tuple[Any, Any, Any]:
+    """Return a buffer, its full state, and a function of state and key that samples from it."""
+    flashbax, stored = peer("flashbax"), case.stored
+    sizes: dict[str, Any] = {"max_length": case.count, "min_length": 1, "sample_batch_size": batch}
     if prioritized:
         make = flashbax.make_prioritised_item_buffer
         buffer = make(**sizes, add_batches=True, priority_exponent=ALPHA, device="cpu")
@@ -273,92 +206,127 @@ def _filled(stored: Arrays, batch: int, prioritized: bool = False) -> tuple[Any,
         buffer = flashbax.make_item_buffer(**sizes, add_batches=True)
     rows = {name: jax.numpy.asarray(values) for name, values in stored.items()}
     state = buffer.init({name: values[0] for name, values in rows.items()})
-    return buffer, jax.jit(buffer.add, donate_argnums=0)(state, rows)
+
+    def sample(state: Any, key: Any) -> dict[str, Any]:
+        drawn = buffer.sample(state, key)
+        if not prioritized:
+            return drawn.experience
+        weights = (case.count * drawn.probabilities) ** -BETA  # flashbax leaves them to its callers
+        return drawn.experience | {"indices": drawn.indices, "weights": weights / weights.max()}
+
+    return buffer, jax.jit(buffer.add, donate_argnums=0)(state, rows), sample
 
 
-def _as_numpy(output: Any) -> Arrays:
-    return {name: np.array(values) for name, values in output.items()}
-
-
-def _uniform(case: Uniform) -> Sampler:
-    buffer, state = _filled(case.stored, case.batch)
-    import jax
-
-    @jax.jit
-    def sample(state, key):
-        key, own = jax.random.split(key)
-        return buffer.sample(state, own).experience, key
-
+def _flashbax(case: Any, prioritized: bool = False) -> Sampler:
+    buffer, state, sample = _flashbax_buffer(case, case.batch, prioritized)
+    set_priorities = jax.jit(buffer.set_priorities, donate_argnums=0) if prioritized else None
     key = jax.random.key(0)
 
-    def draw() -> Any:
-        nonlocal key
-        batch, key = sample(state, key)
-        return jax.block_until_ready(batch)
-
-    return sampler(draw, _as_numpy, case.batches)
-
-
-def weighted(sample: Any, count: int) -> dict[str, Any]:
-    """Return a prioritized sample with the weights, which flashbax leaves to its callers."""
-    weights = (count * sample.probabilities) ** -BETA
-    return sample.experience | {"indices": sample.indices, "weights": weights / weights.max()}
-
-
-def _prioritized(case: Prioritized) -> Sampler:
-    buffer, state = _filled(case.stored, case.batch, prioritized=True)
-    import jax
-
     @jax.jit
-    def sample(state, key):
-        key, own = jax.random.split(key)
-        return weighted(buffer.sample(state, own), case.count), key
-
-    set_priorities = jax.jit(buffer.set_priorities, donate_argnums=0)
-    key, fresh = jax.random.key(0), jax.numpy.asarray(case.fresh)
+    def split_and_sample(state, key):
+        key, draw_key = jax.random.split(key)
+        return sample(state, draw_key), key
 
     def draw() -> Any:
         nonlocal key
-        batch, key = sample(state, key)
+        batch, key = split_and_sample(state, key)
         return jax.block_until_ready(batch)
 
     def update(indices: Any, priorities: Any) -> None:
         nonlocal state
+        assert set_priorities is not None
         state = jax.block_until_ready(set_priorities(state, indices, priorities))
 
-    update(np.arange(case.count), case.priorities)
-    return Sampler(lambda: update(draw()["indices"], fresh), _as_numpy, draw, update)
+    def read(output: Any) -> Arrays:
+        return {name: np.array(values) for name, values in output.items()}
+
+    return case.sampler(draw, update, read) if prioritized else sampler(draw, read, case.batches)
 
 
-def _adding(case: Adding) -> Call:
-    buffer, state = _filled(case.stored, 1)
-    import jax
-
+def _flashbax_adding(case: cases.Adding) -> Call:
+    buffer, state, _ = _flashbax_buffer(case)
     add, step = jax.jit(buffer.add, donate_argnums=0), case.step
 
     def run() -> None:
         nonlocal state
         state = jax.block_until_ready(add(state, step))
 
-    def held(_: None) -> Arrays:
+    def read(_: None) -> Arrays:
         return {name: np.array(values[0]) for name, values in state.experience.items()}
 
-    return Call(run, held)
+    return Call(run, read)
 
 
-def _scanned(case: Scanned) -> Sampler:
-    buffer, state = _filled(case.stored, case.batch, case.prioritized)
+def scanned(
+    case: cases.Scanned,
+    state: Any,
+    add: Callable[[Any, Any], Any],
+    sample: Callable[[Any, Any], Any],
+    set_priorities: Callable[[Any, Any, Any], Any] | None,
+) -> Sampler:
+    """Return a sampler that times a scan over a donated state; `draw` leaves the state alone.
 
-    def sample(state, key):
-        drawn = buffer.sample(state, key)
-        return weighted(drawn, case.count) if case.prioritized else drawn.experience
+    The buffer's pure functions are add(state, rows), sample(state, key), and set_priorities(state,
+    indices, priorities). Every step adds the same rows: the first transitions that are stored.
+    """
+    rows = {name: jax.numpy.asarray(x[: case.envs]) for name, x in case.stored.items()}
+    fresh, key = jax.numpy.asarray(case.fresh), jax.random.key(0)
+    names = [*FIELDS, "weights"] if case.prioritized else [*FIELDS]
 
+    def once(state, key):
+        if case.envs:
+            state = add(state, rows)
+        batch = jax.lax.optimization_barrier(sample(state, key))
+        if set_priorities is not None:
+            state = set_priorities(state, batch["indices"], fresh)
+        return state, sum(batch[name].sum(dtype=jax.numpy.float32) for name in names)
+
+    @partial(jax.jit, donate_argnums=0)
+    def many(state, key):
+        keys = jax.random.split(key, cases.REPEATS + 1)
+        return *jax.lax.scan(once, state, keys[1:]), keys[0]
+
+    @jax.jit
+    def many_draws(state, key):
+        keys = jax.random.split(key, cases.REPEATS + 1)
+        return jax.lax.map(lambda key: once(state, key)[1], keys[1:]), keys[0]
+
+    draw_once = jax.jit(sample)
+
+    def run() -> None:
+        nonlocal state, key
+        if case.prioritized or case.envs:
+            state, sums, key = many(state, key)
+        else:  # a carry that nothing writes to would be copied
+            sums, key = many_draws(state, key)
+        jax.block_until_ready(sums)
+
+    def draw() -> Any:
+        nonlocal key
+        key, draw_key = jax.random.split(key)
+        return draw_once(state, draw_key)
+
+    def update(indices: np.ndarray, priorities: np.ndarray) -> None:
+        nonlocal state
+        assert set_priorities is not None
+        state = jax.jit(set_priorities)(state, indices, priorities)
+
+    def read(batch: Any) -> Arrays:
+        return {name: np.array(values) for name, values in batch.items()}
+
+    if case.prioritized:
+        update(np.arange(case.count), case.priorities)
+    return Sampler(run, read, draw, update)
+
+
+def _flashbax_scanned(case: cases.Scanned) -> Sampler:
+    buffer, state, sample = _flashbax_buffer(case, case.batch, case.prioritized)
     update = buffer.set_priorities if case.prioritized else None
-    return scanned(case, state, Steps(buffer.add, sample, update))
+    return scanned(case, state, buffer.add, sample, update)
 
 
 def _peer(name: str, prepare: Callable[[Any], Call], note: str = "") -> Contender:
-    return Contender(name, LIBRARIES[name], "peer", prepare, note=note)
+    return Contender(name, name.lower(), "peer", prepare, note=note)
 
 
 UNIFORM_PEERS = (
@@ -384,9 +352,10 @@ ADDING_PEERS = (
         "VectorReplayBuffer, one buffer for each environment; its Batch was there",
     ),
 )  # fmt: skip
-FLASHBAX_UNIFORM = _peer(FLASHBAX, _uniform, "jitted; a key split in each call")
+FLASHBAX_UNIFORM = _peer(FLASHBAX, _flashbax, "jitted; a key split in each call")
 FLASHBAX_PRIORITIZED = _peer(
-    FLASHBAX, _prioritized, "jitted sample and set_priorities; weights from its probabilities"
-)
-FLASHBAX_ADDING = _peer(FLASHBAX, _adding, "jitted add, state donated")
-FLASHBAX_SCANNED = _peer(FLASHBAX, _scanned, "item and prioritised item buffer")
+    FLASHBAX, partial(_flashbax, prioritized=True),
+    "jitted sample and set_priorities; weights from its probabilities",
+)  # fmt: skip
+FLASHBAX_ADDING = _peer(FLASHBAX, _flashbax_adding, "jitted add, state donated")
+FLASHBAX_SCANNED = _peer(FLASHBAX, _flashbax_scanned, "item and prioritised item buffer")

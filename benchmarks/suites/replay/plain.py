@@ -9,24 +9,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from suites.replay.cases import (
-    ALPHA,
-    BETA,
-    DISCOUNT,
-    FIELDS,
-    STEPS,
-    Arrays,
-    Prioritized,
-    Sampler,
-    Trajectories,
-    Uniform,
-    sampler,
-)
+from loopless.reference import replay as reference
+from suites.replay import cases
+from suites.replay.cases import Arrays, Sampler, sampler
 
 LOOP = "reference: one at a time"
 PROPOSED = "proposed: padded table"
@@ -40,10 +31,10 @@ def _rows(stored: Arrays) -> list[tuple]:
 
 def _stacked(rows: list[tuple]) -> Arrays:
     columns = zip(*rows, strict=True)
-    return {name: np.stack(values) for name, values in zip(FIELDS, columns, strict=True)}
+    return {name: np.stack(values) for name, values in zip(cases.FIELDS, columns, strict=True)}
 
 
-def _uniform(case: Uniform) -> Sampler:
+def _uniform(case: cases.Uniform) -> Sampler:
     rows, source = _rows(case.stored), random.Random(0)
 
     def draw() -> Arrays:
@@ -52,55 +43,57 @@ def _uniform(case: Uniform) -> Sampler:
     return sampler(draw, dict, case.batches)
 
 
-def _prioritized(case: Prioritized) -> Sampler:
+def _prioritized(case: cases.Prioritized) -> Sampler:
     """Return a sampler by the loop twins: a sum walked for each draw, updates one by one."""
-    from loopless.reference import replay as reference
-
     rows, source = _rows(case.stored), random.Random(0)
-    held = reference.PriorityList(case.count, ALPHA)
-    held.update(range(case.count), case.priorities.tolist())
-    fresh = case.fresh.tolist()
+    held = reference.PriorityList(case.count, cases.ALPHA)
 
     def draw() -> dict[str, Any]:
         total = math.fsum(held.slots)
         targets = [source.random() * total for _ in range(case.batch)]
-        chosen = reference.draw_by_priority(held.slots, targets)
-        drawn = [held.slots[slot] for slot in chosen]
-        weights = reference.importance_weights(drawn, total, case.count, BETA)
-        batch = _stacked([rows[slot] for slot in chosen])
-        return batch | {"indices": np.array(chosen), "weights": np.array(weights)}
+        slots = reference.draw_by_priority(held.slots, targets)
+        powers = [held.slots[slot] for slot in slots]
+        weights = reference.importance_weights(powers, total, case.count, cases.BETA)
+        batch = _stacked([rows[slot] for slot in slots])
+        return batch | {"indices": np.array(slots), "weights": np.array(weights)}
 
-    return Sampler(
-        lambda: held.update(draw()["indices"].tolist(), fresh),
-        dict,
-        draw,
-        lambda indices, priorities: held.update(indices.tolist(), priorities.tolist()),
-    )
+    return case.sampler(draw, lambda i, p: held.update(i.tolist(), p.tolist()), dict)
+
+
+def gaps_before(horizons: np.ndarray, discount: float, generator: np.random.Generator):
+    """Return gaps 1 … n with P(gap) ∝ γ^gap, by inverting the distribution function."""
+    u = generator.random(len(horizons))
+    k = np.floor(np.log(1 - (1 - discount**horizons) * u) / np.log(discount)).astype(np.int64)
+    return 1 + np.minimum(k, horizons - 1)
 
 
 def search_per_sample(
-    obs: np.ndarray, terminals: np.ndarray, batch: int, generator: np.random.Generator
+    obs: np.ndarray,
+    terminals: np.ndarray,
+    batch: int,
+    generator: np.random.Generator,
+    discount: float = cases.DISCOUNT,
 ) -> Arrays:
-    """Draw pair by pair with NumPy: a row, a start, a search for the marks ahead of it, a gap.
+    """Draw pairs: rows, starts and gaps for the whole batch, but a search for marks per sample.
 
-    This is how the original code did it, at about its cost. The original took the second mark ahead
-    of any start. From a segment's final observation, that is the next segment's: here such a start
-    is drawn again.
+    This stands for the episodic buffer of the original code, and costs what that cost; terminals
+    are integers, as they were there. The original took the second mark ahead of any start. From a
+    segment's final observation, that is the next segment's: here such a start is drawn again.
     """
-    starts, successors = [], []
-    while len(starts) < batch:
-        row = generator.integers(len(obs))
-        start = generator.integers(STEPS - 1)
-        marks = terminals[row]
-        if start and marks[start] and marks[start - 1]:
-            continue
-        ahead = np.flatnonzero(marks[start:])
-        n = ahead[1] if len(ahead) > 1 else ahead[0] if len(ahead) else STEPS - 1 - start
-        u = generator.random()
-        k = int(np.log(1 - (1 - DISCOUNT**n) * u) / np.log(DISCOUNT))
-        starts.append(obs[row, start])
-        successors.append(obs[row, start + 1 + min(k, n - 1)])
-    return {"obs": np.stack(starts), "next_obs": np.stack(successors)}
+    steps = obs.shape[1]
+    rows = generator.integers(len(obs), size=batch)
+    starts = generator.integers(steps - 1, size=batch)
+    while (final := (starts > 0) & (terminals[rows, [starts, starts - 1]].sum(0) > 1)).any():
+        starts[final] = generator.integers(steps - 1, size=final.sum())
+    horizons = np.empty(batch, np.int64)
+    for i, (row, start) in enumerate(zip(rows, starts, strict=True)):
+        (marks,) = (terminals[row, start:] == 1).nonzero()
+        if len(marks) > 1:
+            horizons[i] = marks[1]
+        else:
+            horizons[i] = marks[0] if len(marks) else steps - 1 - start
+    later = starts + gaps_before(horizons, discount, generator)
+    return {"obs": obs[rows, starts], "next_obs": obs[rows, later]}
 
 
 class PaddedTable:
@@ -110,33 +103,31 @@ class PaddedTable:
         self.obs, self.generator = obs, np.random.default_rng(seed)
         self.table = np.full((len(obs), MOST_TERMINALS), SENTINEL)
         for row, marks in enumerate(terminals):
-            found = np.flatnonzero(marks)[:MOST_TERMINALS]
-            self.table[row, : len(found)] = found
+            places = np.flatnonzero(marks)[:MOST_TERMINALS]
+            self.table[row, : len(places)] = places
 
-    def sample(self, batch: int) -> Arrays:
+    def sample(self, batch: int, discount: float = cases.DISCOUNT) -> Arrays:
+        steps = self.obs.shape[1]
         rows = self.generator.integers(len(self.obs), size=batch)
-        starts = self.generator.integers(STEPS - 1, size=batch)
+        starts = self.generator.integers(steps - 1, size=batch)
         positions = self.table[rows]
         ahead = (positions >= starts[:, None]) & (positions < SENTINEL)
         relative = np.where(ahead, positions - starts[:, None], SENTINEL)
         first = relative.min(axis=1)
         second = np.where(relative > first[:, None], relative, SENTINEL).min(axis=1)
         count = ahead.sum(axis=1)
-        n = np.where(count > 1, second, np.where(count == 1, first, STEPS - 1 - starts))
-        u = self.generator.random(batch)
-        k = np.floor(np.log(1 - (1 - DISCOUNT**n) * u) / np.log(DISCOUNT)).astype(np.int64)
-        later = starts + 1 + np.minimum(k, n - 1)
+        n = np.where(count > 1, second, np.where(count == 1, first, steps - 1 - starts))
+        later = starts + gaps_before(n, discount, self.generator)
         return {"obs": self.obs[rows, starts], "next_obs": self.obs[rows, later]}
 
 
-def _search(case: Trajectories) -> Sampler:
-    obs, terminals, generator = case.obs, case.terminals, np.random.default_rng(0)
-    return sampler(lambda: search_per_sample(obs, terminals, case.batch, generator), dict)
+def _search(case: cases.Trajectories) -> Sampler:
+    terminals, generator = case.terminals.astype(np.int32), np.random.default_rng(0)
+    return sampler(partial(search_per_sample, case.obs, terminals, case.batch, generator), dict)
 
 
-def _padded_table(case: Trajectories) -> Sampler:
-    table = PaddedTable(case.obs, case.terminals)
-    return sampler(lambda: table.sample(case.batch), dict)
+def _padded_table(case: cases.Trajectories) -> Sampler:
+    return sampler(partial(PaddedTable(case.obs, case.terminals).sample, case.batch), dict)
 
 
 def _loop(prepare: Callable[[Any], Call], note: str, largest: int | None = None) -> Contender:

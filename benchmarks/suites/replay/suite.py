@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+import loopless as ll
 from loopless.bench.contest import Call, Case, Contender, Contest, Judge, enter
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Result
@@ -20,41 +21,11 @@ from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, beside, ratio, values
 from loopless.bench.timing import Budget
 from pages import Lines, grid, section
-from suites.processes import cache_cooler
-from suites.replay.cases import (
-    ALPHA,
-    BETA,
-    DISCOUNT,
-    FIELDS,
-    SEGMENT,
-    STEPS,
-    Adding,
-    Arrays,
-    Ingest,
-    Prioritized,
-    Sampler,
-    Scanned,
-    Steps,
-    Trajectories,
-    Uniform,
-    sampler,
-    scanned,
-    short,
-)
-from suites.replay.peers import (
-    ADDING_PEERS,
-    BASELINES,
-    CPPRB,
-    FLASHBAX,
-    FLASHBAX_ADDING,
-    FLASHBAX_PRIORITIZED,
-    FLASHBAX_SCANNED,
-    FLASHBAX_UNIFORM,
-    PRIORITIZED_PEERS,
-    TORCHRL,
-    UNIFORM_PEERS,
-)
-from suites.replay.plain import LOOP, PRIORITIZED_LOOP, PROPOSED, SEARCH, TABLE, UNIFORM_LOOP
+from suites.processes import cache_cooler, jax
+from suites.replay import cases, peers, plain
+from suites.replay.cases import FIELDS, Arrays, Sampler, sampler
+from suites.replay.peers import BASELINES, CPPRB, FLASHBAX, TORCHRL
+from suites.replay.plain import LOOP, PROPOSED, SEARCH, TABLE
 
 TITLES = {
     "uniform": "Uniform draws, five fields as in CartPole: median time, ± half the quartile range",
@@ -114,8 +85,9 @@ def run(options: Options, result: Result, say: Say) -> None:
     budget = Budget(SAMPLE_S, total_s=0.12, most_samples=50) if options.quick else Budget(SAMPLE_S)
     contest = Contest(result, budget, say, options.peers)
     prepare_libraries(options.threads)
-    result.settings |= {"alpha": ALPHA, "beta": BETA, "discount": DISCOUNT}
-    result.settings |= {"row_steps": STEPS, "segment_steps": SEGMENT, "jax_async_dispatch": False}
+    result.settings |= {"alpha": cases.ALPHA, "beta": cases.BETA, "discount": cases.DISCOUNT}
+    result.settings |= {"row_steps": cases.STEPS, "segment_steps": cases.SEGMENT}
+    result.settings["jax_async_dispatch"] = False
     result.settings["caches"] = "warm; in section cold, second level emptied before each call"
     measure_host(
         SIZES[:1] if options.quick else SIZES,
@@ -146,26 +118,28 @@ def measure_host(
 ) -> None:
     """Race the buffers on the host; only two sections use all sizes, the others the first one."""
     # The prioritized loop takes a second for a batch, so a quick run leaves it out.
-    slow = replace(PRIORITIZED_LOOP, largest=10_000) if quick else PRIORITIZED_LOOP
-    peers = (*UNIFORM_PEERS, FLASHBAX_UNIFORM)
-    by_priority = (*OUR_PRIORITIZED, *PRIORITIZED_PEERS, FLASHBAX_PRIORITIZED, slow)
+    slow = replace(plain.PRIORITIZED_LOOP, largest=10_000) if quick else plain.PRIORITIZED_LOOP
+    others = (*peers.UNIFORM_PEERS, peers.FLASHBAX_UNIFORM)
+    by_priority = (
+        *OUR_PRIORITIZED, *peers.PRIORITIZED_PEERS, peers.FLASHBAX_PRIORITIZED, slow,
+    )  # fmt: skip
     steps = -(-sizes[0] // ENVS) * ENVS
     races: list[tuple[str, Case, Iterable[Contender], Judge]] = [
         *(
-            ("uniform", Uniform(n, BATCH), (*OUR_UNIFORM, *peers, UNIFORM_LOOP),
+            ("uniform", cases.Uniform(n, BATCH), (*OUR_UNIFORM, *others, plain.UNIFORM_LOOP),
              partial(judge_uniform, n))
             for n in sizes
         ),
-        ("one call", Uniform(sizes[0], SMALL, MANY), (*OUR_UNIFORM, BATCH_BY_BATCH, *peers),
+        ("one call", cases.Uniform(sizes[0], SMALL, MANY), (*OUR_UNIFORM, BATCH_BY_BATCH, *others),
          judge_one_call),
-        *(("prioritized", Prioritized(n, BATCH), by_priority, partial(judge, "prioritized"))
+        *(("prioritized", cases.Prioritized(n, BATCH), by_priority, partial(judge, "prioritized"))
           for n in sizes),
-        *(("episodic", Trajectories(rows, n), (OUR_EPISODIC, SEARCH, TABLE),
+        *(("episodic", cases.Trajectories(rows, n), (OUR_EPISODIC, SEARCH, TABLE),
            partial(judge, "episodic"))
           for n in batches),
-        ("adding", Adding(steps, ENVS), (OUR_ADDING, *ADDING_PEERS, FLASHBAX_ADDING),
-         partial(judge, "adding")),
-        ("ingest", Ingest(rows, BATCH), OUR_INGEST, judge_ingest),
+        ("adding", cases.Adding(steps, ENVS),
+         (OUR_ADDING, *peers.ADDING_PEERS, peers.FLASHBAX_ADDING), partial(judge, "adding")),
+        ("ingest", cases.Ingest(rows, BATCH), OUR_INGEST, judge_ingest),
     ]  # fmt: skip
     for name, case, contenders, judge_rows in races:
         contest.run(name, case, contenders, judge_rows)
@@ -196,17 +170,17 @@ def judge_ingest(rows: Rows) -> Rows:
 
 def measure_growth(small: int, large: int, contest: Contest) -> None:
     """Race a small against a large buffer, for each law."""
-    laws: tuple[tuple[str, Contender, Sequence[Case]], ...] = (
-        ("uniform", OUR_UNIFORM[0], [Uniform(n, BATCH) for n in (small, large)]),
-        ("prioritized", OUR_PRIORITIZED[0], [Prioritized(n, BATCH) for n in (small, large)]),
-        ("episodic", OUR_EPISODIC, [Trajectories(n // 1000, BATCH) for n in (small, large)]),
-    )
-    for law, contender, cases in laws:
+    for law, contender, make, scale in (
+        ("uniform", OUR_UNIFORM[0], cases.Uniform, 1),
+        ("prioritized", OUR_PRIORITIZED[0], cases.Prioritized, 1),
+        ("episodic", OUR_EPISODIC, cases.Trajectories, 1000),
+    ):
         contest.say(f"growth: {law}")
-        names = [f"{contender.name}, {short(case.size)}" for case in cases]
+        racing = [make(count // scale, BATCH) for count in (small, large)]
+        names = [f"{contender.name}, {cases.short(case.size)}" for case in racing]
         entries = [
             enter(replace(contender, name=name), "growth", case)
-            for name, case in zip(names, cases, strict=True)
+            for name, case in zip(names, racing, strict=True)
         ]
         for entry in entries:
             entry.row = replace(entry.row, case=f"{law}, {BATCH}")
@@ -223,9 +197,9 @@ def measure_cold(count: int, rows: int, contest: Contest) -> None:
     """Time single calls with emptied caches, as after an update that needed the caches itself."""
     cold = contest.with_budget(sample_s=0.0, warm_s=0.0)
     for case, contenders in (
-        (Uniform(count, BATCH), (OUR_UNIFORM[0], *UNIFORM_PEERS)),
-        (Prioritized(count, BATCH), (OUR_PRIORITIZED[0], *PRIORITIZED_PEERS)),
-        (Trajectories(rows, BATCH), (OUR_EPISODIC, SEARCH, TABLE)),
+        (cases.Uniform(count, BATCH), (OUR_UNIFORM[0], *peers.UNIFORM_PEERS)),
+        (cases.Prioritized(count, BATCH), (OUR_PRIORITIZED[0], *peers.PRIORITIZED_PEERS)),
+        (cases.Trajectories(rows, BATCH), (OUR_EPISODIC, SEARCH, TABLE)),
     ):
         cold.run("cold", case, contenders, judge_cold, cache_cooler())
 
@@ -239,13 +213,11 @@ def judge_cold(rows: Rows) -> Rows:
 
 def measure_scanned(sizes: Iterable[int], contest: Contest) -> None:
     """Race what compiled trainers do: draw; add and draw; draw by priority and update."""
+    contenders = OUR_SCANNED, peers.FLASHBAX_SCANNED
     for count in sizes:
-        for case in (
-            Scanned(count, BATCH),
-            Scanned(count, BATCH, envs=ENVS),
-            Scanned(count, BATCH, prioritized=True),
-        ):
-            contest.run("device", case, (OUR_SCANNED, FLASHBAX_SCANNED), partial(judge, "device"))
+        for prioritized, envs in ((False, 0), (False, ENVS), (True, 0)):
+            case = cases.Scanned(count, BATCH, prioritized, envs)
+            contest.run("device", case, contenders, partial(judge, "device"))
 
 
 NUMPY = "loopless"
@@ -261,128 +233,86 @@ def _read(output: dict[str, Any]) -> Arrays:
     return {name: values.reshape(-1, *values.shape[depth:]) for name, values in arrays.items()}
 
 
-def _uniform(library: str) -> Callable[[Uniform], Sampler]:
-    def prepare(case: Uniform) -> Sampler:
-        from loopless.replay import ReplayBuffer
-
-        buffer = ReplayBuffer(case.count, FIELDS)
-        buffer.add(**case.stored)
-        if case.batches == 1:
-            return sampler(lambda: buffer.sample(case.batch, library=library), _read)
-        many = case.batches
-        return sampler(lambda: buffer.sample(case.batch, many, library=library), _read)
-
-    return prepare
-
-
-def _one_by_one(case: Uniform) -> Sampler:
-    from loopless.replay import ReplayBuffer
-
-    buffer = ReplayBuffer(case.count, FIELDS)
+def _uniform(case: cases.Uniform, library: str = "numpy", at_once: bool = True) -> Sampler:
+    buffer = ll.ReplayBuffer(case.count, FIELDS)
     buffer.add(**case.stored)
-    return sampler(lambda: buffer.sample(case.batch), _read, case.batches)
+    if case.batches == 1 or not at_once:
+        return sampler(partial(buffer.sample, case.batch, library=library), _read, case.batches)
+    return sampler(partial(buffer.sample, case.batch, case.batches, library=library), _read)
 
 
-def _prioritized(library: str) -> Callable[[Prioritized], Sampler]:
-    def prepare(case: Prioritized) -> Sampler:
-        from loopless.replay import PrioritizedReplayBuffer
-
-        buffer = PrioritizedReplayBuffer(case.count, FIELDS, alpha=ALPHA)
-        buffer.add(**case.stored)
-        buffer.update_priorities(np.arange(case.count), case.priorities)
-        fresh = case.fresh
-
-        def draw() -> dict[str, Any]:
-            return buffer.sample(case.batch, beta=BETA, library=library)
-
-        return Sampler(
-            lambda: buffer.update_priorities(draw()["indices"], fresh),
-            _read,
-            draw,
-            buffer.update_priorities,
-        )
-
-    return prepare
+def _prioritized(case: cases.Prioritized, library: str = "numpy") -> Sampler:
+    buffer = ll.PrioritizedReplayBuffer(case.count, FIELDS, alpha=cases.ALPHA)
+    buffer.add(**case.stored)
+    draw = partial(buffer.sample, case.batch, beta=cases.BETA, library=library)
+    return case.sampler(draw, buffer.update_priorities, _read)
 
 
-def _episodic(case: Trajectories) -> Sampler:
-    buffer = _filled(case)
-    return sampler(lambda: buffer.sample(case.batch, discount=DISCOUNT), dict)
-
-
-def _filled(case: Trajectories) -> Any:
+def _filled(case: cases.Trajectories) -> Any:
     """Return a new buffer, filled row by row."""
-    from loopless.replay import EpisodicReplayBuffer
-
-    buffer = EpisodicReplayBuffer(case.rows * STEPS, {"obs": ((2,), np.float32)})
+    buffer = ll.EpisodicReplayBuffer(case.size, {"obs": ((2,), np.float32)})
     for obs, terminals in zip(case.obs, case.terminals, strict=True):
         buffer.add_episode(obs=obs, terminals=terminals)
     return buffer
 
 
-def _ingest(fill: Callable[[Trajectories], Any]) -> Callable[[Trajectories], Sampler]:
-    def prepare(case: Trajectories) -> Sampler:
-        # The check draws from this buffer, filled once; only filling is timed.
-        buffer = fill(case)
-        return Sampler(
-            lambda: fill(case), dict, lambda: buffer.sample(case.batch, discount=DISCOUNT)
-        )
-
-    return prepare
+def _padded(case: cases.Trajectories) -> Any:
+    return ll.EpisodicReplayBuffer.from_padded(case.obs, case.terminals)
 
 
-def _padded(case: Trajectories) -> Any:
-    from loopless.replay import EpisodicReplayBuffer
-
-    return EpisodicReplayBuffer.from_padded(case.obs, case.terminals)
+def _episodic(case: cases.Trajectories) -> Sampler:
+    return sampler(partial(_filled(case).sample, case.batch, discount=cases.DISCOUNT), dict)
 
 
-def _adding(case: Adding) -> Call:
-    from loopless.replay import ReplayBuffer
+def _ingest(case: cases.Trajectories, fill: Callable[[cases.Trajectories], Any]) -> Sampler:
+    """Return a sampler that times filling; the check draws from a buffer that was filled once."""
+    draw = partial(fill(case).sample, case.batch, discount=cases.DISCOUNT)
+    return Sampler(lambda: fill(case), dict, draw)
 
-    buffer = ReplayBuffer(case.count, FIELDS)
+
+def _adding(case: cases.Adding) -> Call:
+    buffer = ll.ReplayBuffer(case.count, FIELDS)
     for step in case.steps():
         buffer.add(**step)
     step = case.step
 
-    def held(_: None) -> Arrays:
+    def read(_: None) -> Arrays:
         rows = buffer.sample(case.count, newest=case.count)
         return {name: rows[name] for name in FIELDS}
 
-    return Call(lambda: buffer.add(**step), held)
+    return Call(lambda: buffer.add(**step), read)
 
 
-def _scanned(case: Scanned) -> Sampler:
-    import jax
-
+def _scanned(case: cases.Scanned) -> Sampler:
     from loopless.replay import device
 
-    first = {name: values[0] for name, values in case.stored.items()}
+    first, settings = {name: values[0] for name, values in case.stored.items()}, dict[str, Any]()
     if case.prioritized:
-        buffer = device.PrioritizedBuffer.like(first, case.count, alpha=ALPHA)
-
-        def sample(state, key):
-            return buffer.sample(state, key, case.batch, beta=BETA)
-
-        steps = Steps(buffer.add, sample, buffer.update_priorities)
+        buffer = device.PrioritizedBuffer.like(first, case.count, alpha=cases.ALPHA)
+        settings["beta"], update = cases.BETA, buffer.update_priorities
     else:
-        buffer = device.RingBuffer.like(first, case.count)
-        steps = Steps(buffer.add, lambda state, key: buffer.sample(state, key, case.batch), None)
-    add = jax.jit(buffer.add, donate_argnums=0)
-    return scanned(case, add(buffer.init(), case.stored), steps)
+        buffer, update = device.RingBuffer.like(first, case.count), None
+
+    def sample(state, key):
+        return buffer.sample(state, key, case.batch, **settings)
+
+    state = jax.jit(buffer.add, donate_argnums=0)(buffer.init(), case.stored)
+    return peers.scanned(case, state, buffer.add, sample, update)
 
 
 def _ours(name: str, prepare: Callable[[Any], Call], note: str = "") -> Contender:
     return Contender(name, "loopless", "ours", prepare, note=note)
 
 
-OUR_UNIFORM = (_ours(NUMPY, _uniform("numpy")), _ours(TORCH, _uniform("torch")))
-BATCH_BY_BATCH = _ours(ONE_BY_ONE, _one_by_one, "as many calls as a peer needs")
-OUR_PRIORITIZED = (_ours(NUMPY, _prioritized("numpy")), _ours(TORCH, _prioritized("torch")))
+OUR_UNIFORM = (_ours(NUMPY, _uniform), _ours(TORCH, partial(_uniform, library="torch")))
+BATCH_BY_BATCH = _ours(
+    ONE_BY_ONE, partial(_uniform, at_once=False), "as many calls as a peer needs"
+)
+OUR_PRIORITIZED = (_ours(NUMPY, _prioritized), _ours(TORCH, partial(_prioritized, library="torch")))
 OUR_EPISODIC = _ours(NUMPY, _episodic)
 OUR_ADDING = _ours(NUMPY, _adding)
 OUR_INGEST = (
-    _ours(NUMPY, _ingest(_filled), "a new buffer, a call a row"),
-    _ours(PADDED, _ingest(_padded), "a new buffer, one call"),
+    _ours(NUMPY, partial(_ingest, fill=_filled), "a new buffer, a call a row"),
+    _ours(PADDED, partial(_ingest, fill=_padded), "a new buffer, one call"),
 )
 OUR_SCANNED = _ours(NUMPY, _scanned)

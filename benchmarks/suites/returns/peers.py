@@ -7,36 +7,28 @@ advantages only, adding the values is timed with it, and its note says so.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from loopless.bench.contest import Call, Contender
-from suites.processes import warnings_of_peers_ignored
+from suites.processes import jax, jnp, peer, torch
 from suites.returns.rollouts import TOLERANCE, Rollout, as_numpy
 
 TIANSHOU_KERNEL = "Tianshou, bare kernel"
 LAX_SCAN = "lax.scan by hand, JAX jit"
-Prepare = Callable[[Rollout], Call]
 
 
-def _torchrl(function: str) -> Prepare:
-    def prepare(rollout: Rollout) -> Call:
-        with warnings_of_peers_ignored():
-            import torch
-            from torchrl.objectives.value import functional
-
-        estimate = getattr(functional, function)
-        ended = rollout.ended
-        wanted = (rollout.values, rollout.next_values, rollout.rewards, ended, rollout.terminated)
-        tensors = [torch.from_numpy(np.ascontiguousarray(x.T)[..., None]) for x in wanted]
-
-        return Call(
-            lambda: estimate(rollout.gamma, rollout.lambda_, *tensors),
-            lambda output: as_numpy(tuple(x[..., 0].numpy().T for x in output)),
-        )
-
-    return prepare
+def _torchrl(rollout: Rollout, function: str) -> Call:
+    estimate = getattr(peer("torchrl.objectives.value").functional, function)
+    ended = rollout.ended
+    arrays = rollout.values, rollout.next_values, rollout.rewards, ended, rollout.terminated
+    tensors = [torch.from_numpy(np.ascontiguousarray(x.T)[..., None]) for x in arrays]
+    return Call(
+        lambda: estimate(rollout.gamma, rollout.lambda_, *tensors),
+        lambda output: as_numpy(tuple(x[..., 0].numpy().T for x in output)),
+    )
 
 
 def _flat(x: np.ndarray) -> np.ndarray:
@@ -57,51 +49,38 @@ def _tianshou_ends(rollout: Rollout) -> np.ndarray:
 
 
 def _tianshou(rollout: Rollout) -> Call:
-    with warnings_of_peers_ignored():
-        from tianshou.algorithm.algorithm_base import Algorithm
-        from tianshou.data import Batch, ReplayBuffer
-
+    estimate = peer("tianshou.algorithm.algorithm_base").Algorithm.compute_episodic_return
+    data = peer("tianshou.data")
     terminated, truncated = _flat(rollout.terminated), _tianshou_ends(rollout)
     rewards = _flat(rollout.rewards)
     nothing = np.zeros(len(rewards), np.int8)
     fields: dict[str, Any] = {"rew": rewards, "terminated": terminated, "truncated": truncated}
     fields |= {"obs": nothing, "act": nothing, "obs_next": nothing, "done": terminated | truncated}
-    buffer = ReplayBuffer.from_data(**fields)
-    batch = Batch(**fields)
-    indices = np.arange(len(rewards))
-    values, next_values = _flat(rollout.values), _flat(rollout.next_values)
-
-    def run() -> tuple[np.ndarray, np.ndarray]:
-        return Algorithm.compute_episodic_return(
-            batch, buffer, indices,  # pyright: ignore[reportArgumentType]
-            v_s_=next_values, v_s=values, gamma=rollout.gamma, gae_lambda=rollout.lambda_,
-        )  # fmt: skip
-
-    return Call(run, lambda output: as_numpy(_unflat(rollout, output)[::-1]))
+    arguments = data.Batch(**fields), data.ReplayBuffer.from_data(**fields), np.arange(len(rewards))
+    named = {"v_s": _flat(rollout.values), "v_s_": _flat(rollout.next_values)}
+    named |= {"gamma": rollout.gamma, "gae_lambda": rollout.lambda_}
+    return Call(
+        lambda: estimate(*arguments, **named),
+        lambda output: as_numpy(_unflat(rollout, output)[::-1]),
+    )
 
 
 def _tianshou_kernel(rollout: Rollout) -> Call:
-    with warnings_of_peers_ignored():
-        from tianshou.algorithm.algorithm_base import _gae
-
+    kernel = peer("tianshou.algorithm.algorithm_base")._gae
     values, rewards = _flat(rollout.values), _flat(rollout.rewards)
     successors = _flat(np.where(rollout.terminated, np.float32(0), rollout.next_values))
     ends = _flat(rollout.terminated) | _tianshou_ends(rollout)
 
     def run() -> tuple[np.ndarray, np.ndarray]:
-        advantages = _gae(values, successors, rewards, ends, rollout.gamma, rollout.lambda_)
+        advantages = kernel(values, successors, rewards, ends, rollout.gamma, rollout.lambda_)
         return advantages, advantages + values
 
     return Call(run, lambda output: as_numpy(_unflat(rollout, output)))
 
 
 def _stable_baselines(rollout: Rollout) -> Call:
-    with warnings_of_peers_ignored():
-        import torch
-        from gymnasium import spaces
-        from stable_baselines3.common.buffers import RolloutBuffer
-
-    buffer = RolloutBuffer(
+    spaces = peer("gymnasium.spaces")
+    buffer = peer("stable_baselines3.common.buffers").RolloutBuffer(
         rollout.steps, spaces.Box(-1.0, 1.0, (1,)), spaces.Discrete(2), device="cpu",
         gae_lambda=rollout.lambda_, gamma=rollout.gamma, n_envs=rollout.envs,
     )  # fmt: skip
@@ -118,14 +97,8 @@ def _stable_baselines(rollout: Rollout) -> Call:
 
 
 def _rlax(rollout: Rollout) -> Call:
-    with warnings_of_peers_ignored():
-        import jax
-        import jax.numpy as jnp
-        import rlax
-
-    estimate = jax.vmap(
-        rlax.truncated_generalized_advantage_estimation, in_axes=(1, 1, None, 1), out_axes=1
-    )
+    estimate = peer("rlax").truncated_generalized_advantage_estimation
+    estimate = jax.vmap(estimate, in_axes=(1, 1, None, 1), out_axes=1)
 
     @jax.jit
     def both(rewards, discounts, values):
@@ -139,9 +112,6 @@ def _rlax(rollout: Rollout) -> Call:
 
 
 def _lax_scan(rollout: Rollout) -> Call:
-    import jax
-    import jax.numpy as jnp
-
     gamma, lambda_ = rollout.gamma, rollout.lambda_
 
     def step(carry, row):
@@ -159,15 +129,19 @@ def _lax_scan(rollout: Rollout) -> Call:
 
 
 def _peer(
-    name: str, library: str, prepare: Prepare, note: str, tolerance: float = TOLERANCE
+    name: str, library: str, prepare: Callable[..., Call], note: str, tolerance: float = TOLERANCE
 ) -> Contender:
     return Contender(name, library, "peer", prepare, tolerance, note)
 
 
 PEERS = (
-    _peer("TorchRL, loop", "torchrl", _torchrl("generalized_advantage_estimate"), "[B, T, 1]"),
     _peer(
-        "TorchRL, vec", "torchrl", _torchrl("vec_generalized_advantage_estimate"), "[B, T, 1]",
+        "TorchRL, loop", "torchrl", partial(_torchrl, function="generalized_advantage_estimate"),
+        "[B, T, 1]",
+    ),
+    _peer(
+        "TorchRL, vec", "torchrl",
+        partial(_torchrl, function="vec_generalized_advantage_estimate"), "[B, T, 1]",
         1e-4,  # it cuts the filter's tail below 1e-7
     ),
     _peer(

@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from loopless.bench.contest import Call, Contender
+from suites.processes import torch
 from suites.returns.rollouts import TOLERANCE, Rollout, as_numpy
 
 
 def env_step_loop(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
-    """Return advantages and returns by a loop over environments and steps, on scalar tensors."""
-    import torch
+    """Return advantages and returns by a loop over environments and steps, on scalar tensors.
 
-    steps, envs = rewards.shape
-    advantages, returns = torch.zeros_like(rewards), torch.zeros_like(rewards)
-    for env in range(envs):
+    This stands for esper-lite's rollout buffer and does the same work: for each environment, flags
+    become factors and values are added to advantages at once; for each step, δ is formed and
+    stored, the carry is cut at an end and multiplied into A, and A is stored.
+    """
+    advantages, returns, td_errors = (torch.zeros_like(rewards) for _ in range(3))
+    for env in range(rewards.shape[1]):
+        reward, value, successor = rewards[:, env], values[:, env], next_values[:, env]
+        bootstraps = 1.0 - terminated[:, env].to(rewards.dtype)
+        goes_on = bootstraps * (1.0 - truncated[:, env].to(rewards.dtype))
+        advantage, delta = torch.zeros_like(reward), torch.zeros_like(reward)
         carry = torch.zeros((), dtype=rewards.dtype)
-        for t in reversed(range(steps)):
-            bootstraps = 1.0 - terminated[t, env].to(rewards.dtype)
-            goes_on = bootstraps * (1.0 - truncated[t, env].to(rewards.dtype))
-            successor = gamma * next_values[t, env] * bootstraps
-            delta = rewards[t, env] + successor - values[t, env]
-            carry = delta + gamma * lambda_ * goes_on * carry
-            advantages[t, env] = carry
-            returns[t, env] = carry + values[t, env]
+        for t in reversed(range(len(reward))):
+            carry = carry * goes_on[t]
+            delta[t] = reward[t] + gamma * successor[t] * bootstraps[t] - value[t]
+            carry = delta[t] + gamma * lambda_ * carry
+            advantage[t] = carry
+        advantages[:, env], returns[:, env] = advantage, advantage + value
+        td_errors[:, env] = delta
     return advantages, returns
 
 
@@ -37,8 +44,6 @@ def as_ticketed(rewards, values, next_values, terminated, truncated, *, gamma, l
 
     It treats truncation as termination, and bootstraps the last step from its own value.
     """
-    import torch
-
     going_on = 1.0 - (terminated | truncated).to(rewards.dtype)
     advantages = torch.zeros_like(rewards)
     carry = torch.zeros_like(rewards[0])
@@ -52,8 +57,6 @@ def as_ticketed(rewards, values, next_values, terminated, truncated, *, gamma, l
 
 
 def _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_):
-    import torch
-
     zero = torch.zeros((), dtype=rewards.dtype)
     b = rewards + gamma * torch.where(terminated, zero, next_values) - values
     a = torch.where(terminated | truncated, zero, gamma * lambda_)
@@ -62,8 +65,6 @@ def _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_):
 
 def time_loop(rewards, values, next_values, terminated, truncated, *, gamma, lambda_):
     """Return the right answer by a loop over T, all environments at once. It is differentiable."""
-    import torch
-
     a, b = _terms(rewards, values, next_values, terminated, truncated, gamma, lambda_)
     rows = [b[-1]]
     for t in reversed(range(len(b) - 1)):
@@ -94,14 +95,10 @@ def exp_cumsum(rewards, values, next_values, terminated, truncated, *, gamma, la
     return advantages, advantages + values
 
 
-def in_torch(function: Callable) -> Callable[[Rollout], Call]:
-    def prepare(rollout: Rollout) -> Call:
-        import torch
-
-        arrays = [torch.from_numpy(x) for x in rollout.arrays]
-        return Call(lambda: function(*arrays, **rollout.scalars), as_numpy)
-
-    return prepare
+def in_torch(function: Callable, rollout: Rollout) -> Call:
+    """Return a call of a function on a rollout's arrays as tensors."""
+    arrays = [torch.from_numpy(x) for x in rollout.arrays]
+    return Call(lambda: function(*arrays, **rollout.scalars), as_numpy)
 
 
 def exact_until(gamma: float, lambda_: float, largest: float = 3.4e38) -> int:
@@ -110,12 +107,12 @@ def exact_until(gamma: float, lambda_: float, largest: float = 3.4e38) -> int:
 
 
 def _proposal(name: str, function: Callable, claim: str, note: str = "") -> Contender:
-    prepare = in_torch(function)
+    prepare = partial(in_torch, function)
     return Contender(f"proposed: {name}", "torch", "proposal", prepare, TOLERANCE, note, claim)
 
 
 ENV_STEP_LOOP = Contender(
-    "env × step loop in PyTorch", "torch", "reference", in_torch(env_step_loop), TOLERANCE,
+    "env × step loop in PyTorch", "torch", "reference", partial(in_torch, env_step_loop), TOLERANCE,
     note="a dozen scalar tensor operations per step", largest=40_000,
 )  # fmt: skip
 PROPOSALS = (

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loopless.bench.contest import Call, Contender, Verdict
+from loopless.reference import returns
 
 Shape = tuple[int, int]
 Answers = tuple[np.ndarray, np.ndarray]
@@ -120,8 +121,6 @@ def right_answers(rollout: Rollout, *, checked_steps: int = 20_000) -> Answers:
 
 
 def _prove_by_the_loop(rollout: Rollout, answers: Answers, count: int) -> None:
-    from loopless.reference import returns
-
     columns = np.random.default_rng(1).permutation(rollout.envs)[:count]
     loop = returns.gae(*(x[:, columns] for x in rollout.arrays), **rollout.scalars)
     error = largest_error(tuple(x[:, columns] for x in answers), loop)

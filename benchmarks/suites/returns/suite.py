@@ -8,34 +8,28 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from loopless.bench.contest import Call, Contender, Contest, Entry, checked
+import loopless as ll
+from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Measurement, Result, Target
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, beside, ratio, values
 from loopless.bench.timing import Budget
 from loopless.process import peak_bytes, resident_bytes
+from loopless.reference import returns
 from pages import Lines, grid, section
-from suites.processes import cache_cooler, run_child
+from suites.processes import cache_cooler, jax, probe, torch
+from suites.returns import rollouts
 from suites.returns.peers import LAX_SCAN, PEERS, TIANSHOU_KERNEL
 from suites.returns.plain import ENV_STEP_LOOP, PROPOSALS, in_torch, time_loop
-from suites.returns.rollouts import (
-    TOLERANCE,
-    Rollout,
-    Shape,
-    as_numpy,
-    label,
-    largest_error,
-    random_rollout,
-    within,
-)
+from suites.returns.rollouts import TOLERANCE, Rollout, Shape, as_numpy, label
 
 TITLES = {
     "shapes": "GAE, both outputs, [T, B] float32: median time, ± half the quartile range",
@@ -123,35 +117,18 @@ def warm_ratios(result: Result) -> str:
     return f"Warm, as in the table, × the floor (not judged): {'; '.join(ratios)}."
 
 
-# Our contenders, the loop, and the floor.
-
-
-def _numpy(rollout: Rollout) -> Call:
-    import loopless as ll
-
-    return Call(lambda: ll.gae(*rollout.arrays, **rollout.scalars), as_numpy)
+def _numpy(function: Callable, rollout: Rollout) -> Call:
+    return Call(lambda: function(*rollout.arrays, **rollout.scalars), as_numpy)
 
 
 def _torch(rollout: Rollout) -> Call:
-    import loopless as ll
-
-    return in_torch(ll.gae)(rollout)
+    return in_torch(ll.gae, rollout)
 
 
 def _jax(rollout: Rollout) -> Call:
-    import jax
-
-    import loopless as ll
-
-    gae = jax.jit(lambda *arrays: ll.gae(*arrays, **rollout.scalars))
+    gae = jax.jit(partial(ll.gae, **rollout.scalars))
     arrays = [jax.numpy.asarray(x) for x in rollout.arrays]
     return Call(lambda: jax.block_until_ready(gae(*arrays)), as_numpy)
-
-
-def _reference(rollout: Rollout) -> Call:
-    from loopless.reference import returns
-
-    return Call(lambda: returns.gae(*rollout.arrays, **rollout.scalars), as_numpy)
 
 
 def _floor(rollout: Rollout) -> Call:
@@ -164,11 +141,11 @@ def _floor(rollout: Rollout) -> Call:
     return Call(stream, None)
 
 
-IN_NUMPY = Contender(NUMPY, "loopless", "ours", _numpy, TOLERANCE)
+IN_NUMPY = Contender(NUMPY, "loopless", "ours", lambda case: _numpy(ll.gae, case), TOLERANCE)
 IN_TORCH = Contender(TORCH, "loopless", "ours", _torch, TOLERANCE)
 OURS = (IN_NUMPY, IN_TORCH, Contender(JAX, "loopless", "ours", _jax, TOLERANCE))
 LOOP = Contender(
-    "reference: env × step loop", "loopless", "reference", _reference, TOLERANCE,
+    "reference: env × step loop", "loopless", "reference", partial(_numpy, returns.gae), TOLERANCE,
     note="plain Python, float64", largest=200_000,
 )  # fmt: skip
 STREAM = Contender(FLOOR, "numpy", "floor", _floor, note="rewards and values, each added to a sum")
@@ -176,10 +153,7 @@ STREAM = Contender(FLOOR, "numpy", "floor", _floor, note="rewards and values, ea
 
 @lru_cache(maxsize=2)
 def case(shape: Shape) -> Rollout:
-    return random_rollout(*shape)
-
-
-# The sections.
+    return rollouts.random_rollout(*shape)
 
 
 def measure_shapes(shapes: Iterable[Shape], contest: Contest) -> None:
@@ -241,49 +215,45 @@ def judge_overhead(rows: Rows) -> Rows:
 
 
 def measure_gradients(shape: Shape, contest: Contest) -> None:
-    contest.say(f"gradients: {label(shape)}")
-    contest.settle(gradient_entries(case(shape)), judge_gradients)
+    contest.run("gradients", Gradients(case(shape)), WITH_GRADIENTS, judge_gradients)
 
 
-def gradient_entries(rollout: Rollout) -> list[Entry]:
-    """Return two entries: the call without gradients, and forward plus backward.
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of both outputs by the three float arrays, contracted with random cotangents."""
 
-    The gradients are checked against autograd through a loop over T, in float64.
-    """
-    rows = [
-        Measurement("gradients", rollout.label, name, "loopless", "ours") for name in (PLAIN, BOTH)
-    ]
-    try:
-        import torch
+    rollout: Rollout
 
-        import loopless as ll
-    except ImportError as problem:
-        return [Entry(replace(row, status="unavailable", reason=str(problem))) for row in rows]
-    floats = [torch.from_numpy(x) for x in rollout.arrays[:3]]
-    flags = [torch.from_numpy(x) for x in rollout.arrays[3:]]
-    generator = torch.Generator().manual_seed(0)
-    weights = [torch.randn(floats[0].shape, generator=generator) for _ in range(2)]
+    @property
+    def label(self) -> str:
+        return self.rollout.label
 
-    def plain() -> Any:
-        return ll.gae(*floats, *flags, **rollout.scalars)
-
-    def gradients(function: Callable, dtype: torch.dtype) -> Callable[[], Any]:
-        leaves = [x.detach().to(dtype).requires_grad_() for x in floats]
-        cotangents = [x.to(dtype) for x in weights]
+    def backward(self, function: Callable, dtype: torch.dtype) -> Callable[[], Any]:
+        """Return a call that gives the gradients through a function, in this precision."""
+        arrays = [torch.from_numpy(x) for x in self.rollout.arrays]
+        leaves = [x.to(dtype).requires_grad_() for x in arrays[:3]]
+        generator = torch.Generator().manual_seed(0)
+        weights = [torch.randn(leaves[0].shape, generator=generator).to(dtype) for _ in range(2)]
         return lambda: torch.autograd.grad(
-            function(*leaves, *flags, **rollout.scalars), leaves, cotangents
+            function(*leaves, *arrays[3:], **self.rollout.scalars), leaves, weights
         )
 
-    both = gradients(ll.gae, torch.float32)
-    try:
-        plain()
-        ours = tuple(x.numpy() for x in both())
-        right = tuple(x.numpy() for x in gradients(time_loop, torch.float64)())
-        verdict = within(TOLERANCE, largest_error(ours, right), "gradients")
-    except Exception as problem:
-        reason = f"{type(problem).__name__}: {problem}"
-        return [Entry(replace(row, status="failed", reason=reason)) for row in rows]
-    return [Entry(rows[0], plain), Entry(checked(rows[1], verdict), both)]
+    def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
+        """Compare with autograd through a loop over T, in float64."""
+        right = self.backward(time_loop, torch.float64)()
+        error = rollouts.largest_error(
+            tuple(x.numpy() for x in output), tuple(x.numpy() for x in right)
+        )
+        return rollouts.within(contender.tolerance, error, "gradients")
+
+
+WITH_GRADIENTS = (
+    Contender(PLAIN, "loopless", "ours", lambda case: replace(_torch(case.rollout), read=None)),
+    Contender(
+        BOTH, "loopless", "ours", lambda case: Call(case.backward(ll.gae, torch.float32), tuple),
+        TOLERANCE,
+    ),
+)  # fmt: skip
 
 
 def judge_gradients(rows: Rows) -> Rows:
@@ -318,18 +288,14 @@ def measure_memory(shape: Shape, contest: Contest) -> None:
     """Measure memory at `shape` beyond inputs and outputs, each in a process of its own."""
     for library, name in (("numpy", NUMPY), ("torch", TORCH)):
         row = Measurement("memory", label(shape), name, "loopless", "ours", unit="arrays")
-        contest.keep([judge_memory(contest.measure(row, partial(extra_arrays, library, shape)))])
-
-
-def judge_memory(row: Measurement) -> Measurement:
-    target = at_most(MEMORY_ARRAYS, row.value, f"{MEMORY_ARRAYS:g} arrays of this shape")
-    return replace(row, targets=(target,))
+        row = contest.measure(row, partial(extra_arrays, library, shape))
+        target = at_most(MEMORY_ARRAYS, row.value, f"{MEMORY_ARRAYS:g} arrays of this shape")
+        contest.keep([replace(row, targets=(target,))])
 
 
 def extra_arrays(library: str, shape: Shape) -> float:
     """Return the peak memory of one call in a fresh process, in float32 arrays of this shape."""
-    _, printed = run_child("suites.returns.suite", library, *map(str, shape))
-    return json.loads(printed)
+    return probe("suites.returns.suite", library, *map(str, shape))
 
 
 SMALL_SHAPES = ((25, 4), (300, 1), (40, 40), (8, 700))
@@ -337,12 +303,9 @@ SMALL_SHAPES = ((25, 4), (300, 1), (40, 40), (8, 700))
 
 def probe_memory(library: str, steps: int, envs: int) -> float:
     """Return the extra memory of one call. Use a fresh process: its peak only ever grows."""
-    import loopless as ll
 
     def call(arrays: list) -> tuple:
         if library == "torch":
-            import torch
-
             arrays = [torch.from_numpy(x) for x in arrays]
         return ll.gae(*arrays, gamma=0.99, lambda_=0.95)
 
@@ -364,19 +327,13 @@ def _inputs(steps: int, envs: int) -> list:
     """Return inputs written in place: a temporary array would hide what the call allocates."""
     generator = np.random.default_rng(0)
     floats = [np.empty((steps, envs), np.float32) for _ in range(3)]
+    flags = [np.empty((steps, envs), np.bool_) for _ in range(2)]
     for x in floats:
         generator.standard_normal(out=x, dtype=np.float32)
-    flags = [np.empty((steps, envs), np.bool_) for _ in range(2)]
-    for x in flags:
-        for row in x:
-            np.less(generator.random(envs, dtype=np.float32), 0.01, out=row)
+    for row in (row for x in flags for row in x):
+        np.less(generator.random(envs, dtype=np.float32), 0.01, out=row)
     return [*floats, *flags]
 
 
-def main(arguments: Sequence[str]) -> None:
-    library, steps, envs = arguments
-    print(json.dumps(probe_memory(library, int(steps), int(envs))))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(json.dumps(probe_memory(sys.argv[1], *map(int, sys.argv[2:]))))

@@ -16,7 +16,8 @@ from loopless.runs.config import resolve
 from loopless.train.allo.config import ALLO
 from loopless.verify.samplers.laws import misfit
 from pages import measured_on, suite_page
-from suites.allo_speed import ours, plain, suite
+from suites.allo_speed import cases as ours
+from suites.allo_speed import plain, suite
 from suites.allo_speed.cases import GRID, Follower, Learning
 from suites.allo_speed.plain import collect_rows
 
@@ -130,14 +131,10 @@ def test_our_settings_are_flags_of_the_trainer():
 
 @pytest.mark.parametrize("table", [False, True])
 def test_the_old_buffer_draws_pairs_of_one_segment_by_the_geometric_law(table):
-    world, obs, terminals = SMALL.world, np.arange(8)[None], np.zeros((1, 8), bool)
+    obs, terminals = np.arange(8)[None], np.zeros((1, 8), bool)
     terminals[:, -2:] = True
-    layers = SMALL.layers
-    rules = replace(SMALL.rules, discount=0.5)
-    coordinates = world.xy()
-    run = plain.Plain(
-        layers, coordinates, obs, terminals, rules, 4000, plain.Form(table_sampling=table)
-    )
+    case = replace(SMALL, batch=4000, rules=replace(SMALL.rules, discount=0.5))
+    run = plain.Plain(case, obs, terminals, plain.Form(table_sampling=table))
     states, later = run.sample()
     gaps, room = later - states, 7 - states
     assert (gaps >= 1).all()

@@ -7,6 +7,7 @@ import pytest
 from loopless.runs.config import resolve
 from loopless.train import commands
 from loopless.train.dqn.config import DQN
+from suites import processes
 from suites.dqn_speed import suite
 
 
@@ -22,7 +23,7 @@ def test_a_probe_that_does_not_exist_is_an_error():
 
 
 def test_the_last_line_counts(monkeypatch):
-    monkeypatch.setattr(suite, "run_child", lambda *_: (1.0, "noise\n12.5\n"))
+    monkeypatch.setattr(processes, "run_child", lambda *_: (1.0, "noise\n12.5\n"))
     assert suite.measure_bytes("jax") == 12.5
 
 

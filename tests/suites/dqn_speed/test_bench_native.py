@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from loopless.arrays.xla_cpu import PARTS, VARIABLE
-from loopless.bench.contest import Call, Contest
+from loopless.bench.contest import Contest
 from loopless.bench.result import Result
 from loopless.bench.timing import Budget
 from suites.dqn_speed import slices
@@ -18,7 +18,7 @@ CASE = Training(40, (6,), 8)
 def race(case=CASE, **changes):
     result = Result("dqn_speed", {})
     contest = Contest(result, SHORT, lambda _: None)
-    slices.measure_native(case, contest, case.steps, lambda _, call: Call(call, int), **changes)
+    slices.measure_native(case, contest, case.steps, changes)
     return {row.contender: row for row in result.measurements}
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from loopless.train import ppo
+from suites import processes
 from suites.ppo_speed import suite
 
 pytestmark = pytest.mark.slow
@@ -76,7 +77,7 @@ def test_a_command_has_to_end_with_a_solution(monkeypatch, last, solved):
         assert words[:2] == ("train", "ppo")
         return 3.0
 
-    monkeypatch.setattr(suite, "run_command", command)
+    monkeypatch.setattr(processes, "run_command", command)
     if solved:
         assert suite.time_command() > 0
     else:

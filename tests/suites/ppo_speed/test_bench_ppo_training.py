@@ -91,8 +91,8 @@ def test_the_readme_gets_every_rate_and_every_target(result):
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_a_quick_run_solves_nothing(fakes, monkeypatch, quick):
-    monkeypatch.setattr(suite, "Budget", lambda *_, **__: SHORT)
-    monkeypatch.setattr(suite, "prepare_like_training", lambda threads: None)
+    monkeypatch.setattr(slices, "Budget", lambda *_, **__: SHORT)
+    monkeypatch.setattr(slices, "prepare_like_training", lambda threads: None)
     made = Result("ppo_speed", {})
     suite.run(Options(quick=quick, peers=False), made, lambda _: None)
     expected = set(suite.TITLES) - {"native"} - ({"solve"} if quick else set())

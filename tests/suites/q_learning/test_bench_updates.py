@@ -41,7 +41,7 @@ def test_the_plain_update_is_the_one_written_in_lists(double, max_norm):
         shortened, _ = plain_update.clipped(plain_update.flat(gradient), max_norm)
         theta = adam.step(plain_update.flat(online), shortened)
         online = plain_update.shaped(theta, 4, 5, 2)
-    np.testing.assert_allclose(suite.as_vector(plain.online), theta, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(suite.as_vector(plain.online.layers), theta, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(
