@@ -164,7 +164,7 @@ def test_one_of_several_agents_can_be_exported(whole, tmp_path, commands, capsys
     assert command("export", path, "--output", target, "--agent", config.agents - 1) == 0
     assert load_file(target)["eigenvalues"].shape == (3,)
     assert command("export", path, "--output", target, "--agent", config.agents) == 2
-    assert f"agents 0 to {config.agents - 1}" in capsys.readouterr().err
+    assert f"agent must be from 0 to {config.agents - 1}" in capsys.readouterr().err
 
 
 def test_a_user_s_trajectories_train_without_an_environment(tmp_path, commands, capsys):
