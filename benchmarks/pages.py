@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from math import log10
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from loopless.bench import table
 from loopless.bench.result import Headline, Measurement, Result, load
@@ -116,6 +116,18 @@ def cell(row: Measurement) -> str:
 def command(row: Measurement) -> str:
     """Write the command of a training run; in older results the presets are at another path."""
     return f"`{row.note.replace(OLD_PRESETS, PRESETS)}`"
+
+
+def outcome_cells(
+    row: Measurement, digits: int, seconds: Callable[[dict[str, Any]], float]
+) -> list[str]:
+    """Return a row of a results page: who learned what, how well, how long, by which command."""
+    if row.value is None:
+        return [row.case, row.contender, NOT_RUN, row.status, NOT_RUN, NOT_RUN, command(row)]
+    final = row.details["final"]
+    span = f"{min(final):.{digits}f} … {max(final):.{digits}f}"
+    cells = [str(len(final)), f"{row.value:.{digits}f}", span, f"{seconds(row.details):.0f}"]
+    return [row.case, row.contender, *cells, command(row)]
 
 
 def target_table(rows: Iterable[Measurement]) -> Lines:

@@ -19,17 +19,9 @@ import numpy as np
 from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import at_least, at_most
-from pages import Lines, markdown_table
+from pages import Lines, markdown_table, outcome_cells
 from suites.allo_learning.tasks import MAZES, QUICK, Task, tasks
-from suites.dqn_learning.runs import (
-    Outcome,
-    RunFailed,
-    Runs,
-    make_runs,
-    outcome_cells,
-    row_of_jobs,
-    with_spread,
-)
+from suites.dqn_learning.runs import Outcome, RunFailed, Runs, make_runs, row_of_jobs, with_spread
 
 EVALUATION = "suites.allo_learning.suite"
 

@@ -26,7 +26,6 @@ from loopless.bench import machine, sources
 from loopless.bench.result import Measurement, Result, save
 from loopless.bench.suites import Options, Say
 from loopless.files import atomic
-from pages import NOT_RUN, command
 from suites.dqn_learning.tasks import EPISODES, ROOT, RUNS
 from suites.processes import one_thread, run_child
 
@@ -201,18 +200,6 @@ def with_spread(row: Measurement, values: Sequence[float]) -> Measurement:
         low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     mean = statistics.fmean(values)
     return replace(row, value=mean, lower_quartile=low, upper_quartile=high, samples=len(values))
-
-
-def outcome_cells(
-    row: Measurement, digits: int, seconds: Callable[[dict[str, Any]], float]
-) -> list[str]:
-    """Return a row of a results page: who learned what, how well, how long, by which command."""
-    if row.value is None:
-        return [row.case, row.contender, NOT_RUN, row.status, NOT_RUN, NOT_RUN, command(row)]
-    final = row.details["final"]
-    span = f"{min(final):.{digits}f} … {max(final):.{digits}f}"
-    cells = [str(len(final)), f"{row.value:.{digits}f}", span, f"{seconds(row.details):.0f}"]
-    return [row.case, row.contender, *cells, command(row)]
 
 
 def settings_of(job: Any) -> str:

@@ -15,16 +15,8 @@ import numpy as np
 from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import at_least, at_most, attach, stated
-from pages import Lines, markdown_table, section
-from suites.dqn_learning.runs import (
-    Outcome,
-    RunFailed,
-    Runs,
-    make_runs,
-    outcome_cells,
-    row_of_jobs,
-    with_spread,
-)
+from pages import Lines, markdown_table, outcome_cells, section
+from suites.dqn_learning.runs import Outcome, RunFailed, Runs, make_runs, row_of_jobs, with_spread
 from suites.dqn_learning.tasks import EPISODES, MODES, QUICK, TASKS, Job, Modes, Task
 
 TITLES = {
