@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from loopless.fused.operators import OPERATORS, RANDOM
+from loopless.fused.tracing import where
 from loopless.refusals import refuse
 
 
@@ -107,11 +108,6 @@ def _has_mask(indices: Any) -> bool:
 def is_random(node: Node) -> bool:
     """Return whether a node draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def where(node: Node) -> str:
-    """Return the place in the user's code that a node comes from, as "file.py:12, in loss"."""
-    return ""
 
 
 def _name(node: Node) -> str:
