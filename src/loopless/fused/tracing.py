@@ -1,4 +1,4 @@
-"""Traces a PyTorch function to one flat graph of core ATen operators that remembers the user's lines.
+"""Traces a PyTorch function to a flat graph of core ATen operators that knows the user's lines.
 
 `flatten` runs the function twice on the tensors that it is given: once to record what it does, with
 gradients, and once more to take in-place writes and composite operators apart. Next: `lowering.py`.
@@ -38,7 +38,7 @@ def flatten(function: Callable, *tensors: torch.Tensor) -> GraphModule:
 
 
 def where(node: Node) -> str:
-    """Return the line of the user's code that a node comes from, as "file.py:12, in loss", or ""."""
+    """Return the user's line that a node comes from, as "file.py:12, in loss", or ""."""
     return node.stack_trace or ""
 
 
@@ -61,7 +61,7 @@ def _plain_operators() -> Iterator[None]:
 
 
 class _Lines(TorchFunctionMode):
-    """Writes the user's line on every node of the graph that is traced within, gradients included."""
+    """Writes the user's line on every node that is traced within, gradients included."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None) -> Any:
         line = _user_line(sys._getframe(1))
