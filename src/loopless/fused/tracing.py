@@ -4,14 +4,17 @@
 gradients, and once more to take in-place writes and composite operators apart. Next: `lowering.py`.
 """
 
+import functools
+import math
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.distributions import Distribution
 from torch.fx import GraphModule, Interpreter, Node
@@ -21,20 +24,27 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-# Batch normalization writes its running statistics without saying so in its schema, so that
-# functionalization would lose them. PyTorch's own decomposition writes them in the open.
-_IN_THE_OPEN = [torch.ops.aten.native_batch_norm]
+
+@functools.cache
+def first_decompositions() -> dict:
+    """Return what is taken apart while the user's code runs.
+
+    Batch normalization writes its running statistics without saying so in its schema, so that
+    functionalization would lose them. PyTorch's own decomposition writes them in the open.
+    """
+    return get_decompositions([torch.ops.aten.native_batch_norm])
+
+
+core_decompositions = functools.cache(core_aten_decompositions)
 
 
 def flatten(function: Callable, *tensors: torch.Tensor) -> GraphModule:
     """Return the graph of core ATen operators that `function` runs on `tensors`, free of writes."""
-    with ExitStack() as stack:
-        stack.enter_context(fx_traceback.preserve_node_meta())
-        stack.enter_context(_plain_operators())
-        with _Lines():
-            graph = make_fx(function, get_decompositions(_IN_THE_OPEN))(*tensors)
+    with fx_traceback.preserve_node_meta(), plain_operators():
+        with UserLines():
+            graph = make_fx(function, first_decompositions())(*tensors)
         run = torch.func.functionalize(Interpreter(graph).run)
-        return make_fx(run, core_aten_decompositions())(*tensors)
+        return make_fx(run, core_decompositions())(*tensors)
 
 
 def where(node: Node) -> str:
@@ -43,7 +53,7 @@ def where(node: Node) -> str:
 
 
 @contextmanager
-def _plain_operators() -> Iterator[None]:
+def plain_operators() -> Iterator[None]:
     """Have PyTorch choose operators that decompose, and leave out checks that read values.
 
     Attention and recurrent layers have fused kernels otherwise, and the distributions look at their
@@ -60,17 +70,46 @@ def _plain_operators() -> Iterator[None]:
         torch.backends.mkldnn.set_flags(enabled, None, None, None)
 
 
-class _Lines(TorchFunctionMode):
-    """Writes the user's line on every node that is traced within, gradients included."""
+class UserLines(TorchFunctionMode):
+    """Writes the user's line on every node that is traced within, gradients included.
+
+    Functions that look at values before they compute are replaced by ones that do not.
+    """
 
     def __torch_function__(self, func, types, args=(), kwargs=None) -> Any:
         line = _user_line(sys._getframe(1))
         fx_traceback.set_stack_trace([line])
-        result = func(*args, **(kwargs or {}))
+        result = _WITHOUT_CHECKS.get(func, func)(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
                 _label_gradients(tensor.grad_fn, line)
         return result
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    if num_classes < 0:  # the number of classes depends on values: PyTorch says so
+        return F.one_hot(tensor, num_classes)
+    return (tensor[..., None] == torch.arange(num_classes)).to(torch.int64)
+
+
+def _gaussian_nll_loss(
+    input, target, var, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> torch.Tensor:
+    """Like PyTorch's, but for a check that no variance is negative."""
+    if not isinstance(var, torch.Tensor):
+        var = torch.full_like(input, var)
+    if var.shape != input.shape and input.shape[:-1] == var.shape:
+        var = var[..., None]
+    var = var.clone()
+    with torch.no_grad():
+        var.clamp_(min=eps)
+    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return {"mean": torch.mean, "sum": torch.sum, "none": lambda x: x}[reduction](loss)
+
+
+_WITHOUT_CHECKS = {F.one_hot: _one_hot, F.gaussian_nll_loss: _gaussian_nll_loss}
 
 
 def _label_gradients(function: Any, line: str) -> None:

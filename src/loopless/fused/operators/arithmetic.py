@@ -1,5 +1,6 @@
 """Operators that work element by element."""
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -123,9 +124,28 @@ def _reciprocal(x):
     return jnp.ones((), x.dtype) / x
 
 
+def _trigamma(x):
+    """Return ψ′(x) by PyTorch's own series, which is exact to some 1e-9 only."""
+    one, pi = jnp.ones((), x.dtype), jnp.asarray(math.pi, x.dtype)
+    small = x < jnp.asarray(0.5, x.dtype)
+    reflection = -jnp.square(pi / jnp.sin(pi * x))
+    y = jnp.where(small, one - x, x)
+    total = jnp.where(small, reflection, jnp.zeros((), x.dtype))
+    for _ in range(6):
+        total, y = total + one / (y * y), y + one
+    square = one / (y * y)
+    a, b, c, half = (jnp.asarray(value, x.dtype) for value in (1 / 6, 1 / 30, 1 / 42, 1 / 2))
+    total = total + (one + half / y + square * (a - square * (b - square * c))) / y
+    return jnp.where(small, -total, total)
+
+
 def _polygamma(n, x):
+    """Return ψ⁽ⁿ⁾(x) = (−1)ⁿ⁺¹ n! ζ(n + 1, x)."""
     x = floating(x)
-    return jax.scipy.special.polygamma(jnp.asarray(n, jnp.int64), x)
+    if n < 2:
+        return _trigamma(x) if n else lax.digamma(x)
+    factor = jnp.asarray((-1) ** (n + 1) * math.factorial(n), x.dtype)
+    return factor * lax.zeta(jnp.asarray(n + 1, x.dtype), x)
 
 
 def _addcmul(x, first, second, *, value=1):

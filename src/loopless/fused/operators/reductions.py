@@ -92,20 +92,24 @@ def _amin(x, axes=(), keepdim=False):
 
 
 def _argmax(x, axis=None, keepdim=False):
+    if not x.ndim:
+        return jnp.zeros((), jnp.int64)
     return jnp.argmax(x, axis, keepdims=keepdim).astype(jnp.int64)
 
 
 def _argmin(x, axis=None, keepdim=False):
+    if not x.ndim:
+        return jnp.zeros((), jnp.int64)
     return jnp.argmin(x, axis, keepdims=keepdim).astype(jnp.int64)
 
 
 def _max(x, axis, keepdim=False):
     """Return the largest values and the first index of each, where PyTorch sends gradients."""
-    return jnp.max(x, axis, keepdims=keepdim), _argmax(x, axis, keepdim)
+    return _amax(x, axis, keepdim), _argmax(x, axis, keepdim)
 
 
 def _min(x, axis, keepdim=False):
-    return jnp.min(x, axis, keepdims=keepdim), _argmin(x, axis, keepdim)
+    return _amin(x, axis, keepdim), _argmin(x, axis, keepdim)
 
 
 def _cumsum(x, axis, *, dtype=None):
