@@ -1,20 +1,24 @@
 """The suite `ppo_speed`: PPO against peers in steps a second, and how soon it solves CartPole.
 
-It is built like `dqn_speed`, and uses its `slices.py`. The updates of one rollout, taken apart, are
-in `pieces.py`; the loop written plainly is in `plain.py`, other libraries in `peers.py`.
+It is built like `dqn_speed`, and uses its `slices.py`. The loop written plainly is in `plain.py`,
+other libraries are in `peers.py`. The updates of one rollout are also timed in pieces, each a
+program with the same shapes: returns are `gae` over a rollout; forward is the loss on every
+minibatch of every epoch; the gradient is forward and backward. The rest of the whole is the
+log-probabilities and values of the rollout, shuffling, and Adam.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from loopless.bench.contest import Contest
+from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, at_most, attach, ratio, stated, values
@@ -22,13 +26,13 @@ from pages import Lines, grid, native_page, section
 from suites.dqn_speed import slices
 from suites.dqn_speed.slices import COMPILED, HOSTED, OVERLAPPED, PPOTraining, number_row
 from suites.ppo_speed import peers
-from suites.ppo_speed.pieces import FORWARD, GRADIENT, PIECES, RETURNS, WHOLE, Pieces
 from suites.ppo_speed.plain import CONTENDER as EAGER_LOOP
-from suites.processes import run_and_read
+from suites.processes import jax, jnp, run_and_read
 
 SLICE, QUICK_SLICE = PPOTraining(5_120), PPOTraining(1_024)  # whole rollouts
 SEEDS = 5
 COMMAND = "loopless train ppo"
+WHOLE, RETURNS, FORWARD, GRADIENT = "whole", "returns", "forward", "forward and backward"
 
 TITLES = {
     "steps": "CartPole-v1 by PPO, learning as it goes: steps a second",
@@ -119,6 +123,99 @@ def state_shares(rows: Rows) -> list[Measurement]:
         WHOLE,
         [stated(x and 100 * x, f"% of the whole: {name}") for name, x in shares.items()],
     )
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The updates of one rollout of `training`."""
+
+    training: PPOTraining
+
+    @property
+    def label(self) -> str:
+        return self.training.label
+
+    def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
+        """Check that the numbers are finite, and not all zero."""
+        assert call.read
+        numbers = call.read(output)
+        return Verdict("" if np.isfinite(numbers).all() and numbers.any() else "no numbers")
+
+
+def _prepared(piece: Callable, case: Pieces) -> Call:
+    function, arguments = piece(*_ingredients(case))
+    program = jax.jit(function)
+    return Call(lambda: jax.block_until_ready(program(*arguments)), np.asarray)
+
+
+@lru_cache(maxsize=1)
+def _ingredients(case: Pieces) -> tuple:
+    """Return the algorithm, a learner, its rollout, the data of its updates, and a key."""
+    from loopless.envs import autoreset, make_compiled
+    from loopless.train.ppo.algorithm import build
+    from loopless.train.ppo.compiled import CompiledPPO
+
+    config = case.training.config()
+    world = autoreset(make_compiled(config.env), config.envs)
+    algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
+    run, key = CompiledPPO(algorithm, world, world), jax.random.key(0)
+    carry = jax.jit(run.init)(key)
+    _, rollout, _ = jax.jit(run.collect)(key, np.int32(0), key, carry)
+    _, rows = jax.jit(algorithm.prepare)(carry.learner, carry.learner.acting(), rollout)
+    return algorithm, carry.learner, rollout, rows, key
+
+
+def _whole(algorithm: Any, learner: Any, rollout: Any, rows: Any, key: Any) -> tuple:
+    def updates(learner, rollout):
+        return algorithm.learn(learner, learner.acting(), rollout, key, 0)[0].weights
+
+    return updates, (learner, rollout)
+
+
+def _returns(algorithm: Any, learner: Any, rollout: Any, rows: Any, key: Any) -> tuple:
+    from loopless.kernels.returns import gae
+
+    discounts = {"gamma": algorithm.config.gamma, "lambda_": algorithm.config.gae_lambda}
+    values = rows["old_value"]
+    arguments = rollout.reward, values, values, rollout.terminated, rollout.truncated
+    return (lambda *arrays: gae(*arrays, **discounts)[0]), arguments
+
+
+def _passes(
+    algorithm: Any, learner: Any, rollout: Any, rows: Any, key: Any, backward: bool
+) -> tuple:
+    from loopless.train.engine.rollouts import cut_minibatches, flatten_steps, shuffles
+
+    config, numbers = algorithm.config, algorithm.coefficients(0)
+    units = flatten_steps(rows, rollout.memory)
+    orders = shuffles(key, config.epochs, config.rollout_size)
+    cut = [cut_minibatches(units, order, config.minibatches) for order in orders]
+    minibatches = jax.tree.map(lambda *parts: jnp.concatenate(parts), *cut)
+
+    def loss(weights, rows):
+        return algorithm.loss(weights, rows, numbers)[0]
+
+    function = jax.grad(loss) if backward else loss
+
+    def passes(weights, minibatches):
+        def add(total, rows):
+            return total + function(weights, rows), None
+
+        start = jnp.zeros_like(weights if backward else weights[0])
+        return jax.lax.scan(add, start, minibatches)[0]
+
+    return passes, (learner.weights, minibatches)
+
+
+PIECES = tuple(
+    Contender(name, "loopless", "ours", partial(_prepared, piece))
+    for name, piece in (
+        (WHOLE, _whole),
+        (RETURNS, _returns),
+        (FORWARD, partial(_passes, backward=False)),
+        (GRADIENT, partial(_passes, backward=True)),
+    )
+)
 
 
 def time_compiled(seed: int, **changes: Any) -> float:

@@ -5,7 +5,7 @@ import pytest
 
 from loopless.bench.contest import Call, enter
 from suites.dqn_speed.slices import PPOTraining
-from suites.ppo_speed import pieces
+from suites.ppo_speed import suite as pieces
 
 CASE = pieces.Pieces(PPOTraining(16, (6,), envs=2, horizon=8, epochs=2, minibatches=2))
 

@@ -5,7 +5,7 @@ import pytest
 from loopless.bench.result import Measurement
 from suites.dqn_speed.slices import COMPILED, EAGER, HOSTED, OVERLAPPED, PPOTraining, judge_steps
 from suites.ppo_speed import suite
-from suites.ppo_speed.pieces import FORWARD, GRADIENT, RETURNS, WHOLE
+from suites.ppo_speed.suite import FORWARD, GRADIENT, RETURNS, WHOLE
 from suites.q_learning.peers import BASELINES, SBX
 
 
