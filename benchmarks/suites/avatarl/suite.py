@@ -130,8 +130,10 @@ def _compiled_top_k(kernel: str, case: TopK) -> Call:
 
     student, k = case.losses.arrays[0], case.losses.top_k
     count, size = student.shape
-    top, numbers = np.empty((k, count), np.int64), np.empty((3, count), np.float32)
-    fields = student.ravel(), np.arange(count) * size, size, np.float32(1), None, top, *numbers
+    top, summary = np.empty((k, count), np.int64), np.empty((3, count), np.float32)
+    masks = (None,) if kernel == "_survey_long" else ()
+    fields = student.ravel(), np.arange(count) * size, size, np.float32(1), *masks, top
+    fields = *fields, np.empty((k, count), np.float32), summary
     survey = getattr(logits, kernel)
     return Call(lambda: survey(*fields), lambda _: top.T)
 
