@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from loopless.arrays.logits import jax as jax_top_k
 from loopless.arrays.logits import numpy as numpy_vocabulary
-from loopless.arrays.logits import top_k as jax_top_k
 from loopless.compiled import logits as compiled
 
 

@@ -243,15 +243,9 @@ def _rewards(variant, confident, lanes, log_mentor, present, settings, state, re
         here, mentor, log_u, is_gold = present[j], log_mentor[j], scratch[j], j == 0
         for i in range(lanes):
             log_u[i] = log_product(
-                select,
-                is_gold,
-                here[i],
-                gold_term[i],
-                other_term[i],
-                weight[i],
-                mentor[i],
+                select, is_gold, here[i], gold_term[i], other_term[i], weight[i], mentor[i],
                 constants,
-            )
+            )  # fmt: skip
     if variant == FIXED:
         _largest(scratch, lanes, top)
     else:
