@@ -86,12 +86,6 @@ def grid(
     return markdown_table([head, *columns], lines, "l" + "r" * len(columns))
 
 
-def native_page(result: Result) -> list[Lines]:
-    """Return the table of our native code against plain XLA, if it was measured."""
-    rows = section(result, "native")
-    return [grid("with and without our native code", rows)] if rows else []
-
-
 def claims(head: str, one: str, rows: Sequence[Measurement], gains: bool = False) -> Lines:
     """Return the table of proposals: what was claimed of each, and what was measured."""
     lines = [

@@ -106,7 +106,9 @@ def test_none_is_refused_where_an_array_is_needed(backend, name, argument):
 
 @every_backend
 def test_a_value_clip_without_old_values_is_refused(backend):
-    with refused(ValueError, "ppo_loss", "value_clip=0.3", "without old_values", "drop value_clip"):
+    with refused(
+        ValueError, "ppo_loss", "value_clip=0.3", "needs old_values", "leave value_clip out"
+    ):
         call("ppo_loss", backend, {"old_values": None})
 
 

@@ -97,9 +97,9 @@ def test_two_networks_of_different_actions_are_refused(backend):
 @every_backend
 def test_no_actions_and_no_samples_are_refused(backend):
     empty = backend.array(np.zeros((2, 4, 0)))
-    with refused(ValueError, "q_targets", "next_q has shape (2, 4, 0)", "no action"):
+    with refused(ValueError, "q_targets", "next_q has shape (2, 4, 0)", "at least one action"):
         call("q_targets", backend, {"next_q": empty})
-    with refused(ValueError, "q_loss", "q has shape (2, 4, 0)", "no action"):
+    with refused(ValueError, "q_loss", "q has shape (2, 4, 0)", "at least one action"):
         call("q_loss", backend, {"q": empty})
     with refused(ValueError, "q_loss", "q has shape (2, 0, 3)", "at least one sample"):
         call("q_loss", backend, {"q": backend.array(np.zeros((2, 0, 3)))})

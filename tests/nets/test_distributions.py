@@ -177,7 +177,7 @@ def test_what_makes_no_sense_for_choices_is_refused_all_at_once():
 
 
 def test_numbers_have_no_mask():
-    with pytest.raises(ValueError, match="Masks go with choices"):
+    with pytest.raises(ValueError, match="Masks belong to discrete actions"):
         HEADS["gaussian"](np.zeros((2, 3)), np.zeros(3), np.ones((2, 3), bool))
 
 

@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from loopless.arrays.xla_cpu.product import product
 from loopless.nets.conv import Convolutions, filters_for
-from loopless.nets.mlp import ACTIVATIONS, as_vector
+from loopless.nets.mlp import ACTIVATIONS, as_vector, product
 from loopless.nets.q_network import QNetwork, plain_layers
 
 pytestmark = pytest.mark.slow  # JAX compiles each network
@@ -61,7 +60,7 @@ def test_values_are_those_of_plain_matrix_products(activation, hidden):
 
 
 @pytest.mark.parametrize(
-    "shapes", [((5, 3), (3, 4)), ((5, 4), (4, 40)), ((2, 5, 4), (4, 9))], ids=str
+    "shapes", [((5, 3), (3, 4)), ((5, 4), (4, 40)), ((2, 5, 4), (4, 9)), ((0, 3), (3, 2))], ids=str
 )
 def test_the_gradients_of_a_product_are_those_of_a_plain_one(shapes):
     rng = np.random.default_rng(1)
@@ -70,6 +69,21 @@ def test_the_gradients_of_a_product_are_those_of_a_plain_one(shapes):
     _, plain = jax.vjp(jnp.matmul, x, weight)
     g = jnp.asarray(rng.normal(size=(*x.shape[:-1], weight.shape[1])))
     for found, expected in zip(back(g), plain(g), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_second_derivatives_of_a_product_are_those_of_a_plain_one_under_vmap():
+    rng = np.random.default_rng(2)
+    x, weight = (jnp.asarray(rng.normal(size=shape)) for shape in ((5, 6, 4), (5, 4, 3)))
+
+    def curvature(multiply):
+        def slope(x, weight):
+            by_both = jax.grad(lambda x, w: jnp.sin(multiply(x, w)).sum(), (0, 1))(x, weight)
+            return sum((y * y).sum() for y in by_both)
+
+        return jax.vmap(jax.grad(slope, (0, 1)))(x, weight)
+
+    for found, expected in zip(curvature(product), curvature(jnp.matmul), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 

@@ -54,7 +54,7 @@ def test_a_truncated_file_is_skipped(checkpoints, file, kept):
     data = path.read_bytes()
     path.write_bytes(data[: int(kept * len(data))])
     words = reason(checkpoints)
-    assert ("is no manifest" if file == "manifest.json" else f"{file} has") in words
+    assert ("is not a manifest" if file == "manifest.json" else f"{file} has") in words
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -155,26 +155,26 @@ def test_a_forged_manifest_without_changes_is_loaded(checkpoints):
     ("change", "words"),
     [
         (lambda c: c.update(format=2), "it is of a newer format, 2; upgrade loopless"),
-        (lambda c: c.update(format="1"), "is no manifest"),
-        (lambda c: c.update(format=0), "is no manifest"),
-        (lambda c: c.update(step="2"), "is no manifest"),
-        (lambda c: c.update(step=True), "is no manifest"),
-        (lambda c: c.update(kind="all"), "is no manifest"),
-        (lambda c: c.update(kind="weights"), "is no manifest"),
-        (lambda c: c.update(numbers=[]), "is no manifest"),
-        (lambda c: c.update(best=["x"]), "is no manifest"),
-        (lambda c: c.update(files={}), "is no manifest"),
-        (lambda c: c.update(files=3), "is no manifest"),
-        (lambda c: c["files"].update({"../../../etc/passwd": {}}), "is no manifest"),
-        (lambda c: c["files"].update({"state.safetensors": []}), "is no manifest"),
+        (lambda c: c.update(format="1"), "is not a manifest"),
+        (lambda c: c.update(format=0), "is not a manifest"),
+        (lambda c: c.update(step="2"), "is not a manifest"),
+        (lambda c: c.update(step=True), "is not a manifest"),
+        (lambda c: c.update(kind="all"), "is not a manifest"),
+        (lambda c: c.update(kind="weights"), "is not a manifest"),
+        (lambda c: c.update(numbers=[]), "is not a manifest"),
+        (lambda c: c.update(best=["x"]), "is not a manifest"),
+        (lambda c: c.update(files={}), "is not a manifest"),
+        (lambda c: c.update(files=3), "is not a manifest"),
+        (lambda c: c["files"].update({"../../../etc/passwd": {}}), "is not a manifest"),
+        (lambda c: c["files"].update({"state.safetensors": []}), "is not a manifest"),
         (entry(dtype="object"), "cannot be an array"),
         (entry(dtype="O"), "cannot be an array"),
         (entry(dtype=">i8"), "cannot be an array"),
-        (entry(dtype=["int64"]), "is no manifest"),
+        (entry(dtype=["int64"]), "is not a manifest"),
         (entry(dtype="float64"), "the header of state.safetensors is not what the manifest says"),
         (entry(shape=[51]), "state.safetensors has 472 bytes, expected 480"),
         (entry(shape=[49]), "state.safetensors has 472 bytes, expected 464"),
-        (entry(shape=50), "is no manifest"),
+        (entry(shape=50), "is not a manifest"),
         (entry(shape=[-50]), "cannot be an array"),
         (entry(shape=[50.0]), "cannot be an array"),
         (entry(shape=[True]), "cannot be an array"),
@@ -183,7 +183,7 @@ def test_a_forged_manifest_without_changes_is_loaded(checkpoints):
         (entry(shape=[2**47]), "state.safetensors has"),
         (entry(shape=[2**40] * 30), "state.safetensors has"),
         (entry(sha256="0" * 64), "replay/x differs from its checksum"),
-        (entry(sha256=None), "is no manifest"),
+        (entry(sha256=None), "is not a manifest"),
         (entry(sha256="0"), "cannot be an array"),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_pipe_in_place_of_a_file_does_not_block(checkpoints, file):
     path = checkpoints.folder / NEW / file
     path.unlink()
     os.mkfifo(path)
-    assert "it is no plain file" in reason(checkpoints)
+    assert "it is not a regular file" in reason(checkpoints)
 
 
 def test_a_link_in_place_of_a_folder_is_not_followed_and_not_written_through(checkpoints, tmp_path):

@@ -201,7 +201,7 @@ def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path):
     create(tmp_path, "mine").close()
     (tmp_path / "mine" / "run.json").unlink()
     os.mkfifo(tmp_path / "mine" / "run.json")
-    with pytest.raises(BadRun, match="it is no plain file"):
+    with pytest.raises(BadRun, match="it is not a regular file"):
         RunFolder.open(tmp_path / "mine")
 
 

@@ -27,7 +27,6 @@ from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
 from suites.allo_speed import cases
 from suites.allo_speed.cases import BY_BATCHES, ORIGINAL, OURS, TOLERANCE, Follower, Learning
-from suites.dqn_speed.slices import NATIVE_TITLE, measure_native
 from suites.processes import one_thread, prepare_like_training, run_child, time_shares
 
 SMALL, LARGE = Learning(256), Learning(1024)
@@ -37,7 +36,6 @@ WHOLE_RUNS = 3  # of ours, which are so short that other work on the machine wou
 
 TITLES = {
     "steps": "Training steps a second, sampling included",
-    "native": NATIVE_TITLE,
     "whole": "A whole run: collect, train, pictures; process start to end",
     "operations": "Floating-point operations of one update, as compiled",
     "seeds": "Several seeds: steps a second, over all of them",
@@ -63,7 +61,6 @@ def run(options: Options, result: Result, say: Say) -> None:
         measure_seeds(SMALL, contest)
         measure_whole(STEPS, contest)
     if options.ablate:
-        measure_native(SMALL, contest, cases.CHUNK, cases.ENDLESS, call=cases.followed)
         measure_proposals(SMALL, contest)
 
 
@@ -138,7 +135,7 @@ def seconds_of_plots(case: Learning, count: int = PLOTS) -> float:
 
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: a table for each section, the proposals with their claims."""
-    names = ("steps", "native", "whole", "operations", "seeds")
+    names = ("steps", "whole", "operations", "seeds")
     tables = [grid(TITLES[name], rows) for name in names if (rows := section(result, name))]
     if proposed := section(result, "proposals"):
         head = f"{TITLES['proposals']}; {proposed[0].case}"

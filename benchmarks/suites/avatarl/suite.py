@@ -130,17 +130,19 @@ def _compiled_top_k(kernel: str, case: TopK) -> Call:
 
     student, k = case.losses.arrays[0], case.losses.top_k
     count, size = student.shape
-    top, numbers = np.empty((k, count), np.int64), np.empty((3, count), np.float32)
-    fields = student.ravel(), np.arange(count) * size, size, np.float32(1), None, top, *numbers
+    top, summary = np.empty((k, count), np.int64), np.empty((3, count), np.float32)
+    masks = (None,) if kernel == "_survey_long" else ()
+    fields = student.ravel(), np.arange(count) * size, size, np.float32(1), *masks, top
+    fields = *fields, np.empty((k, count), np.float32), summary
     survey = getattr(logits, kernel)
     return Call(lambda: survey(*fields), lambda _: top.T)
 
 
 def _jax_top_k(function: str, case: TopK) -> Call:
-    from loopless.arrays.logits import top_k
+    from loopless.arrays.logits import jax as engine
 
     student = jnp.asarray(case.losses.arrays[0])
-    program = jax.jit(partial(getattr(top_k, function), k=case.losses.top_k))
+    program = jax.jit(partial(getattr(engine, function), k=case.losses.top_k))
     return Call(lambda: jax.block_until_ready(program(student)), lambda out: np.asarray(out[1]))
 
 

@@ -2,7 +2,7 @@
 
 A call is a slice: so many steps of a run that never ends. The check is that a slice makes as many
 gradient steps as the settings say. `Slices` makes such calls of our trainers, `Worker` makes them
-in another process, and `measure_native` races them with and without our native code.
+in another process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from loopless.arrays.xla_cpu import VARIABLE
 from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
@@ -28,7 +27,7 @@ from loopless.bench.targets import Rows, as_fast, as_rate, attach, beside, ratio
 from loopless.bench.timing import Budget
 from loopless.train.dqn.config import DQN
 from loopless.train.ppo.config import PPO
-from suites.processes import command_line, one_thread, prepare_like_training, unlimited, use_cores
+from suites.processes import command_line, prepare_like_training, unlimited, use_cores
 from suites.q_learning.peers import BASELINES, SBX
 from suites.q_learning.updates import Rules
 
@@ -189,16 +188,14 @@ def in_workers(
     name: str,
     changes: dict[str, Any],
     note: str,
-    native: str | None = None,
     call: Callable[[Any, Worker], Call] = lambda case, worker: Call(worker, int),
 ) -> Contender:
     """Return a contender that trains in a process of its own, which `stack` ends."""
 
     def prepare(case: Any) -> Call:
-        return call(case, stack.enter_context(Worker(case, changes, native)))
+        return call(case, stack.enter_context(Worker(case, changes)))
 
-    role = "yardstick" if name == PLAIN_XLA else "ours"
-    return Contender(name, "loopless", role, prepare, 1e-4, note)
+    return Contender(name, "loopless", "ours", prepare, 1e-4, note)
 
 
 CORES = 2
@@ -208,19 +205,16 @@ PATIENCE_S = 30
 class Worker:
     """A run in a child; a call makes a slice there. Use it in a `with`, which ends the child.
 
-    The case may be of any suite, if it has a `trainer` and a method `config(**changes)`. By default
-    the child has two cores and as many threads as it likes. With `native`, the value of
-    LOOPLESS_NATIVE, it has one core and one thread.
+    The case may be of any suite, if it has a `trainer` and a method `config(**changes)`. The
+    child has two cores and as many threads as it likes.
     """
 
-    def __init__(self, case: Any, changes: dict[str, Any], native: str | None = None) -> None:
+    def __init__(self, case: Any, changes: dict[str, Any]) -> None:
         names = type(case).__module__, type(case).__name__
-        cores = CORES if native is None else 1
-        request = json.dumps([*names, _plain(case), changes, cores])
-        environment = unlimited() if native is None else one_thread() | {VARIABLE: native}
+        request = json.dumps([*names, _plain(case), changes])
         self._child = subprocess.Popen(
             command_line("suites.dqn_speed.slices", request),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=unlimited(),
         )  # fmt: skip
         try:
             self._answer()  # wait until it is ready
@@ -265,8 +259,8 @@ def _plain(case: Any) -> dict[str, Any]:
 
 
 def main(text: str) -> None:
-    module, name, values, changes, cores = json.loads(text)
-    use_cores(cores)
+    module, name, values, changes = json.loads(text)
+    use_cores(CORES)
     case = getattr(import_module(module), name)(**values | {"hidden": tuple(values["hidden"])})
     from loopless.train import commands
 
@@ -343,29 +337,6 @@ def number_row(section: str, case: str, name: str, library: str, unit: str) -> M
     """Return an empty row for a single number that is to be measured."""
     role = "ours" if library == "loopless" else "peer"
     return Measurement(section, case, name, library, role, unit=unit)
-
-
-NATIVE, PLAIN_XLA = "loopless, compiled", "plain XLA"
-NATIVE_PARTS = {NATIVE: "1", PLAIN_XLA: "0"}  # what LOOPLESS_NATIVE is set to
-NATIVE_TITLE = "Our product against plain XLA: steps a second on one core"
-
-
-def measure_native(
-    case: Any, contest: Contest, steps: int, changes: dict[str, Any], **call: Any
-) -> None:
-    """Race a trainer with and without our native code; a call makes `steps` steps."""
-    with ExitStack() as stack:
-        contenders = [
-            in_workers(stack, name, changes, f"LOOPLESS_NATIVE={setting}", setting, **call)
-            for name, setting in NATIVE_PARTS.items()
-        ]
-        contest.run("native", case, contenders, partial(judge_native, steps))
-
-
-def judge_native(steps: int, rows: Rows) -> Rows:
-    """State how many times as fast training is with our native code as without."""
-    rows = [as_rate(row, steps, "steps/s") for row in rows]
-    return attach(rows, NATIVE, beside(rows, NATIVE, [PLAIN_XLA]))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from loopless.bench.result import Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_most, attach, ratio, stated, values
 from loopless.process import peak_bytes, resident_bytes
-from pages import Lines, grid, native_page, section
+from pages import Lines, grid, section
 from suites.dqn_speed import peers, slices
 from suites.dqn_speed.plain import CONTENDER as EAGER_LOOP
 from suites.dqn_speed.slices import COMPILED, EAGER, HOSTED, Slices, Training, number_row
@@ -35,7 +35,6 @@ BARE_JAX, BARE_TORCH = "bare JAX, Equinox, Optax", "bare PyTorch, Stable-Baselin
 
 TITLES = {
     "steps": "CartPole-v1, one environment, learning as it goes: steps a second",
-    "native": slices.NATIVE_TITLE,
     "memory": "Peak memory of a process that trains",
     "growth": "Memory left behind by a chunk after warm-up",
     "split": "Share of the training thread's time that is neither environment, acting nor learning",
@@ -57,8 +56,6 @@ def run(options: Options, result: Result, say: Say) -> None:
     settings = {name: getattr(config, name) for name in names}
     contest = slices.start(case, settings, options, result, say)
     measure_steps(case, contest)
-    if options.ablate:
-        slices.measure_native(case, contest, case.steps, {"mode": "compiled"})
     measure_founding(FOUNDING, contest)
     if not options.quick:
         measure_memory(contest)
@@ -69,7 +66,7 @@ def run(options: Options, result: Result, say: Say) -> None:
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: steps a second, and memory."""
     steps = grid("CartPole-v1, one environment", section(result, "steps"))
-    return [steps, *native_page(result), grid("a process", section(result, "memory"))]
+    return [steps, grid("a process", section(result, "memory"))]
 
 
 def measure_steps(case: Training, contest: Contest) -> None:

@@ -22,7 +22,7 @@ from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, at_most, attach, ratio, stated, values
-from pages import Lines, grid, native_page, section
+from pages import Lines, grid, section
 from suites.dqn_speed import slices
 from suites.dqn_speed.slices import COMPILED, HOSTED, OVERLAPPED, PPOTraining, number_row
 from suites.ppo_speed import peers
@@ -36,7 +36,6 @@ WHOLE, RETURNS, FORWARD, GRADIENT = "whole", "returns", "forward", "forward and 
 
 TITLES = {
     "steps": "CartPole-v1 by PPO, learning as it goes: steps a second",
-    "native": slices.NATIVE_TITLE,
     "solve": "Seconds until CartPole-v1 is solved",
     "shares": "The updates of one rollout, and their pieces apart",
 }
@@ -55,8 +54,6 @@ def run(options: Options, result: Result, say: Say) -> None:
     settings = peers.options(case) | {"n_envs": case.envs}
     contest = slices.start(case, settings, options, result, say)
     measure_steps(case, contest)
-    if options.ablate:
-        slices.measure_native(case, contest, case.steps, {"mode": "compiled"})
     measure_shares(case, contest)
     if not options.quick:
         measure_solve(contest)
@@ -66,7 +63,6 @@ def page(result: Result) -> list[Lines]:
     """Lay out the results page: steps a second, seconds until solved, pieces of an update."""
     return [
         grid("CartPole-v1 by PPO", section(result, "steps")),
-        *native_page(result),
         grid("until solved", section(result, "solve"), "case", "contender"),
         grid("updates of one rollout", section(result, "shares")),
     ]

@@ -175,9 +175,9 @@ class Arguments:
             )
             if not fits:
                 raise ValueError(
-                    f"{self.function}: {name} has shape {tuple(x.shape)}, which does not spread "
-                    f"over {shape}. Give it one entry or the full length along each axis: for "
-                    f"[T, B] data [T, 1] varies by step and [1, B] by column."
+                    f"{self.function}: {name} has shape {tuple(x.shape)}, which does not "
+                    f"broadcast to {shape}. Give it one entry or the full length along each axis: "
+                    f"for [T, B] data [T, 1] varies by step and [1, B] by column."
                 )
         self._same_device(name, x, "the data")
         self.floating(name, x)

@@ -29,34 +29,33 @@ TILE = STRIPE * STRIPE  # tokens of a tile: 64 blocks of 64 tokens each
 PART = 1024  # addends of a float32 sum, before it goes on in float64
 
 
-@jit()
-def survey(memory, starts, count, rate, floor, counted, top, peaks, log_totals, entropies, means):
-    """Write the top tokens, peak, log Σ e^((x − peak)·rate), entropy and mean h of each row.
+# Rows of what a survey writes about each row of logits
+SUMMARY = 3
+PEAK, LOG_TOTAL, ENTROPY = range(SUMMARY)
 
-    A row has `count` logits. The entropy is −Σ π log(π + floor); `slopes` says what h is. Rows that
-    are not counted are not read, and come out 0. Rows that are no distribution (NaN, +inf, or
-    nothing above −inf) come out NaN. Returns the first of those, or −1.
+
+@jit()
+def survey(memory, starts, count, rate, counted, top, entries, summary):
+    """Write the top tokens and their logits, and peak, log Σ e^((x − peak)·rate) and entropy.
+
+    A row has `count` logits. Rows that are not counted come out 0. Rows that are no distribution
+    (NaN, +inf, or nothing above −inf) come out NaN. Returns the first of those, or −1.
     """
     if count <= SHORT:
-        _survey_short(memory, starts, count, rate, counted, top, peaks, log_totals, entropies)
+        _survey_short(memory, starts, count, rate, top, entries, summary)
     else:
-        _survey_long(memory, starts, count, rate, counted, top, peaks, log_totals, entropies)
-    unsound = -1
+        _survey_long(memory, starts, count, rate, counted, top, entries, summary)
+    unsound, peaks, log_totals = -1, summary[PEAK], summary[LOG_TOTAL]
     for i in range(starts.size):
         if counted is not None and not counted[i]:
             for j in range(top.shape[0]):
                 top[j, i] = 0
-            peaks[i], log_totals[i], entropies[i], means[i] = 0, 0, 0, 0
+            for j in range(SUMMARY):
+                summary[j, i] = 0
         elif not (-np.inf < peaks[i] < np.inf and log_totals[i] == log_totals[i]):
-            peaks[i], log_totals[i], entropies[i], means[i] = np.nan, np.nan, np.nan, np.nan
+            for j in range(SUMMARY):
+                summary[j, i] = np.nan
             unsound = i if unsound < 0 else unsound
-        elif floor > 0:
-            row = memory[starts[i] : starts[i] + count]
-            moment, share = _floored_sums(row, peaks[i], rate, log_totals[i], floor)
-            entropies[i] = -moment
-            means[i] = moment + share
-        else:
-            means[i] = -entropies[i]
     return unsound
 
 
@@ -64,49 +63,71 @@ def survey(memory, starts, count, rate, floor, counted, top, peaks, log_totals, 
 
 
 @jit()
-def _survey_short(memory, starts, count, rate, counted, top, peaks, log_totals, entropies):
+def _survey_short(memory, starts, count, rate, top, entries, summary):
     k, dtype = top.shape[0], memory.dtype
-    tile = np.zeros((count, WIDTH), dtype)
+    tile = np.empty((count, WIDTH), dtype)
     best, tokens = np.empty(LANES, dtype), np.empty(LANES, np.int32)
     totals, moments = np.empty(LANES, dtype), np.empty(LANES, dtype)
+    peaks, log_totals, entropies = summary[PEAK], summary[LOG_TOTAL], summary[ENTROPY]
     for first in range(0, starts.size, LANES):
         rows = min(LANES, starts.size - first)
-        for lane in range(rows):
-            if counted is None or counted[first + lane]:
-                start = starts[first + lane]
-                for j in range(count):
-                    tile[j, lane] = memory[start + j]
         lanes = (rows + 15) // 16 * 16  # whole vectors, but no more than there are rows for
+        _load_columns(memory, starts[first : first + rows], lanes, tile)
         for j in range(k):
             _first_of_columns(tile, lanes, best, tokens)
             if j == 0:
                 _sums_of_columns(tile, lanes, best, rate, totals, moments)
                 for lane in range(rows):
-                    i = first + lane
-                    peaks[i], log_totals[i] = best[lane], log(totals[lane])
-                    entropies[i] = log_totals[i] - moments[lane] / totals[lane]
+                    peaks[first + lane] = best[lane]
+                    log_totals[first + lane] = log(totals[lane])
+                for lane in range(rows):
+                    mean = moments[lane] / totals[lane]
+                    entropies[first + lane] = log_totals[first + lane] - mean
+            tops, logits = top[j], entries[j]
             for lane in range(rows):
-                top[j, first + lane] = tokens[lane]
+                tops[first + lane], logits[first + lane] = tokens[lane], best[lane]
+            for lane in range(rows):
                 tile[tokens[lane], lane] = np.nan  # NaN is never the largest again
+
+
+@jit()
+def _load_columns(memory, starts, lanes, tile):
+    """Write rows as columns of the tile, four at a time; after the last row comes it again."""
+    count, last = tile.shape[0], starts.size - 1
+    for lane in range(0, lanes, 4):
+        a, b = starts[min(lane, last)], starts[min(lane + 1, last)]
+        c, d = starts[min(lane + 2, last)], starts[min(lane + 3, last)]
+        first, second = memory[a : a + count], memory[b : b + count]
+        third, fourth = memory[c : c + count], memory[d : d + count]
+        for token in range(count):
+            four = tile[token, lane : lane + 4]
+            four[0], four[1], four[2], four[3] = (
+                first[token], second[token], third[token], fourth[token],
+            )  # fmt: skip
 
 
 @jit()
 def _first_of_columns(tile, lanes, best, tokens):
     """Write each column's largest entry that is not NaN, and its token; of equals the first."""
     count = tile.shape[0]
-    fours = count // 4 * 4
+    eights = count // 8 * 8
     for lane in range(lanes):
         best[lane], tokens[lane] = -np.inf, -1
-    for token in range(0, fours, 4):  # four at a time, which leaves a quarter of the stores
-        a, b, c, d = tile[token], tile[token + 1], tile[token + 2], tile[token + 3]
-        first, second = np.int32(token), np.int32(token + 1)
-        third, fourth = np.int32(token + 2), np.int32(token + 3)
+    for first in range(0, eights, 8):  # eight at a time, which leaves an eighth of the stores
+        a, b, c, d = _four_rows(tile, first)
+        e, f, g, h = _four_rows(tile, first + 4)
+        t, u, v, w = _four_tokens(first)
+        t4, u4, v4, w4 = _four_tokens(first + 4)
         for lane in range(lanes):
-            value, place = _larger(a[lane], first, best[lane], tokens[lane])
-            value, place = _larger(b[lane], second, value, place)
-            value, place = _larger(c[lane], third, value, place)
-            best[lane], tokens[lane] = _larger(d[lane], fourth, value, place)
-    for token in range(fours, count):
+            x, place = _larger(a[lane], t, best[lane], tokens[lane])
+            x, place = _larger(b[lane], u, x, place)
+            x, place = _larger(c[lane], v, x, place)
+            x, place = _larger(d[lane], w, x, place)
+            x, place = _larger(e[lane], t4, x, place)
+            x, place = _larger(f[lane], u4, x, place)
+            x, place = _larger(g[lane], v4, x, place)
+            best[lane], tokens[lane] = _larger(h[lane], w4, x, place)
+    for token in range(eights, count):
         row, last = tile[token], np.int32(token)
         for lane in range(lanes):
             best[lane], tokens[lane] = _larger(row[lane], last, best[lane], tokens[lane])
@@ -116,6 +137,16 @@ def _first_of_columns(tile, lanes, best, tokens):
             while token < count - 1 and tile[token, lane] != -np.inf:
                 token += 1
             tokens[lane] = token
+
+
+@register_jitable
+def _four_rows(tile, first):
+    return tile[first], tile[first + 1], tile[first + 2], tile[first + 3]
+
+
+@register_jitable
+def _four_tokens(first):
+    return np.int32(first), np.int32(first + 1), np.int32(first + 2), np.int32(first + 3)
 
 
 @register_jitable
@@ -144,7 +175,7 @@ def _sums_of_columns(tile, lanes, peaks, rate, totals, moments):
 
 
 @jit()
-def _survey_long(memory, starts, count, rate, counted, top, peaks, log_totals, entropies):
+def _survey_long(memory, starts, count, rate, counted, top, entries, summary):
     k = top.shape[0]
     values, tokens = np.empty(max(k, 1), memory.dtype), np.empty(max(k, 1), np.int64)
     maxima = np.empty((count + TILE - 1) // TILE * STRIPE, memory.dtype)
@@ -153,10 +184,10 @@ def _survey_long(memory, starts, count, rate, counted, top, peaks, log_totals, e
             row = memory[starts[i] : starts[i] + count]
             _top(row, values, tokens, maxima)
             for j in range(k):
-                top[j, i] = tokens[j]
+                top[j, i], entries[j, i] = tokens[j], values[j]
             total, moment = _sums(row, values[0], rate)
-            peaks[i], log_totals[i] = values[0], math.log(total)
-            entropies[i] = math.log(total) - moment / total
+            summary[PEAK, i], summary[LOG_TOTAL, i] = values[0], math.log(total)
+            summary[ENTROPY, i] = math.log(total) - moment / total
 
 
 @register_jitable
@@ -237,15 +268,18 @@ def _sums(row, largest, rate):
 
 
 @jit(reassociate=True)
-def _floored_sums(row, largest, rate, log_total, floor):
-    """Return Σ π log(π + floor) and Σ π²/(π + floor)."""
-    total, share = 0.0, 0.0
-    for j in range(row.size):
-        pi = exp((row[j] - largest) * rate - log_total)
-        raised = pi + floor
-        total += pi * log(raised)
-        share += pi * pi / raised
-    return total, share
+def floored_sums(memory, starts, count, rate, floor, counted, summary, means):
+    """Write the entropy −Σ π log(π + floor) of surveyed rows, and Σ π h for the h of `slopes`."""
+    for i in range(starts.size):
+        if counted is None or counted[i]:
+            row = memory[starts[i] : starts[i] + count]
+            moment, share = 0.0, 0.0
+            for j in range(count):
+                pi = exp((row[j] - summary[PEAK, i]) * rate - summary[LOG_TOTAL, i])
+                raised = pi + floor
+                moment += pi * log(raised)
+                share += pi * pi / raised
+            summary[ENTROPY, i], means[i] = -moment, moment + share
 
 
 # Derivatives, for rows of any length

@@ -145,5 +145,5 @@ def open_to_read(path: Path, *, follow: bool = True) -> int:
     file = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(errno.EINVAL, "it is no plain file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return file

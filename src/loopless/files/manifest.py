@@ -70,7 +70,7 @@ def from_bytes(data: bytes) -> Manifest:
         if not (fits and plain):
             raise ValueError("keys of the wrong kind")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Broken(f"manifest.json is no manifest ({type(error).__name__}: {error})") from None
+        raise Broken(f"manifest.json is not a manifest ({type(error).__name__}: {error})") from None
     return Manifest(step, kind, numbers, best, files)
 
 

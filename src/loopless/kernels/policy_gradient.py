@@ -223,8 +223,8 @@ def _check(function: str, batch: _Batch):
         del arrays["old_values"]
     elif batch.old_values is None:
         raise ValueError(
-            f"{function}: value_clip={batch.value_clip} was given without old_values, which it is "
-            f"measured from. Pass the values that the rollout was made with, or drop value_clip."
+            f"{function}: value_clip={batch.value_clip} needs old_values. Pass the values that the "
+            f"policy predicted during the rollout, or leave value_clip out."
         )
     arguments = checks.Arguments(function, "log_probs", batch.log_probs)
     shape = batch.log_probs.shape

@@ -268,7 +268,7 @@ def _check_loss(q, actions, targets, weights, loss, delta):
     if q.ndim < 2 or samples[-1] == 0:
         raise ValueError(
             f"q_loss: q has shape {tuple(q.shape)}; it must be [..., B, A] with at least one "
-            f"sample, for without one there is no mean."
+            f"sample, because the loss is a mean over samples."
         )
     _check_some_action(arguments, "q", q)
     arguments.shaped("actions", actions, samples)
@@ -289,15 +289,15 @@ def _widest(arguments: checks.Arguments, arrays: dict[str, Any]) -> Any:
 def _check_some_action(arguments: checks.Arguments, name, x) -> None:
     if x.shape[-1] == 0:
         raise ValueError(
-            f"{arguments.function}: {name} has shape {tuple(x.shape)}, that is no action; actions "
-            f"are the last axis."
+            f"{arguments.function}: {name} has shape {tuple(x.shape)}; it must hold at least one "
+            f"action along its last axis."
         )
 
 
 def _no_action(function: str, name: str, actions, sample: int, count: int) -> ValueError:
     return ValueError(
-        f"{function}: {name} holds {actions.flat[sample]}{_place(sample, actions.shape)}; of "
-        f"{count} actions the first is 0 and the last {count - 1}."
+        f"{function}: {name} holds {actions.flat[sample]}{_place(sample, actions.shape)}; "
+        f"actions must be from 0 to {count - 1}."
     )
 
 

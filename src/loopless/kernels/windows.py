@@ -3,7 +3,7 @@
 Time is cut into blocks of n rows. A window of n rows is the tail of one block and the head of the
 next, so that composing each block from its left and from its right once (van Herk's trick) gives
 every window. Nothing is divided or subtracted, so that γ near 1 and long episodes lose no digits.
-On NumPy arrays the same is done by `compiled.windows`.
+On NumPy arrays the same is done by `compiled.scan`.
 """
 
 from collections import namedtuple

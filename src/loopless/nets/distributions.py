@@ -232,7 +232,9 @@ class GaussianHead:
         self, params: jax.Array, own: jax.Array | None = None, mask: jax.Array | None = None
     ) -> Gaussian | SquashedGaussian:
         if mask is not None:
-            raise ValueError("head: numbers have no mask; received one. Masks go with choices.")
+            raise ValueError(
+                "head: a mask was given for continuous actions. Masks belong to discrete actions."
+            )
         mean, log_std = jnp.split(params, 2, -1) if self.state_std else (params, own)
         if log_std is None:
             raise ValueError(f"head: log-scales [{self.own}] are missing. Pass them as own.")

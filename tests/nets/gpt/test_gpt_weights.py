@@ -105,7 +105,7 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_gpt2(tmp_path / "nothing")
     (tmp_path / "noise").write_bytes(b"no weights here, but text")
-    with pytest.raises(ValueError, match="is no safetensors file"):
+    with pytest.raises(ValueError, match="is not a safetensors file"):
         read_gpt2(tmp_path / "noise")
     with pytest.raises(ValueError, match=r"no matrix wte.weight and no wpe.weight"):
         read_gpt2(saved(tmp_path, {"weight": np.zeros(3, np.float32)}))

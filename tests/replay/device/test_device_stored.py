@@ -88,14 +88,14 @@ def test_draws_are_those_of_the_buffer():
 
 
 def test_another_beta_compiles_nothing():
-    from loopless.replay.device import stored
+    from loopless.replay.device import ring
 
     memory = Stored(PrioritizedBuffer(64, CARTPOLE))
     memory.add(rows(0))
     memory.sample(KEY, 4, beta=0.1)
-    compiled = stored._draw._cache_size()
+    compiled = ring._draw._cache_size()
     memory.sample(KEY, 4, beta=0.2)
-    assert stored._draw._cache_size() == compiled
+    assert ring._draw._cache_size() == compiled
 
 
 def test_a_given_state_is_gone_on_with():

@@ -382,7 +382,7 @@ def test_a_wrong_beta_is_refused_and_draws_nothing(beta):
         ({"priorities": np.full(8, 1.0)}, "0 where the slot is empty"),
         ({"priorities": np.array([1, np.nan, 1, 1, 1, 0, 0, 0])}, "must be finite"),
         ({"peak_priority": np.array([-1.0])}, "peak_priority must be at least 0; received -1"),
-        ({"priorities": np.zeros(9)}, "priorities is not an array"),
+        ({"priorities": np.zeros(9)}, "priorities must be an array"),
         ({"size": 9, "priorities": np.zeros(8)}, "do not fit a ring of 8"),
     ],
 )

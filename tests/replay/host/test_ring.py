@@ -516,7 +516,7 @@ def test_streams_bring_one_row_each():
         ({"capacity": 51}, "the state has 51 capacity, the buffer 50"),
         ({"size": 60}, "head 20 and size 60 do not fit"),
         ({"head": 3}, "head 3 and size 20 do not fit"),
-        ({"random": np.zeros(3, np.uint64)}, "random is not an array"),
+        ({"random": np.zeros(3, np.uint64)}, "random must be an array"),
         ({"data/action": np.zeros(20, np.int32)}, "action has dtype int32"),
         ({"data/action": np.zeros(19, np.int16)}, "action has shape"),
         ({"more": 1}, "more is unknown"),

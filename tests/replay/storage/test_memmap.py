@@ -12,7 +12,7 @@ import pytest
 
 from loopless import process
 from loopless.replay import EpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
-from loopless.replay.storage import journal, memmap
+from loopless.replay.storage import memmap
 
 FIELDS = {
     "obs": ((3,), np.float32),
@@ -34,7 +34,7 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """So that a small buffer has many blocks."""
-    monkeypatch.setattr(journal, "BLOCK", 1000)
+    monkeypatch.setattr(memmap, "BLOCK", 1000)
 
 
 def rows(first, count):
@@ -177,7 +177,7 @@ def test_a_death_within_a_flush_leaves_the_old_state_or_the_new(kind, step, tmp_
         patch.setattr(os, "replace", dying(os.replace))
         patch.setattr(os, "fsync", dying(os.fsync))
         patch.setattr(memmap.MemMap, "_synchronize", dying(memmap.MemMap._synchronize))
-        patch.setattr(journal.Journal, "begin", dying(journal.Journal.begin))
+        patch.setattr(memmap.Journal, "begin", dying(memmap.Journal.begin))
         died = False
         try:
             buffer.flush()

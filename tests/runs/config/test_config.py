@@ -209,7 +209,7 @@ def test_what_is_wrong_in_a_file_is_said(file, text, message):
     ("name", "message"),
     [
         ("none.toml", "there is no file none.toml."),
-        (".", "cannot read .: it is no plain file."),
+        (".", "cannot read .: it is not a regular file."),
         ("bytes.toml", "bytes.toml is not text in UTF-8."),
     ],
 )

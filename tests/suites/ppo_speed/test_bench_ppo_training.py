@@ -51,7 +51,7 @@ def result(fakes):
 
 
 def test_every_section_is_measured_and_ours_is_right(result):
-    assert {row.section for row in result.measurements} == set(suite.TITLES) - {"native"}
+    assert {row.section for row in result.measurements} == set(suite.TITLES)
     assert {(row.status, row.reason) for row in result.measurements} == {("ok", "")}
     assert all(row.value for row in result.measurements)
 
@@ -95,7 +95,7 @@ def test_a_quick_run_solves_nothing(fakes, monkeypatch, quick):
     monkeypatch.setattr(slices, "prepare_like_training", lambda threads: None)
     made = Result("ppo_speed", {})
     suite.run(Options(quick=quick, peers=False), made, lambda _: None)
-    expected = set(suite.TITLES) - {"native"} - ({"solve"} if quick else set())
+    expected = set(suite.TITLES) - ({"solve"} if quick else set())
     assert {row.section for row in made.measurements} == expected
     assert made.settings["steps_in_a_call"] % 512 == 0
     assert (made.settings["n_steps"], made.settings["n_envs"]) == (128, 4)

@@ -59,15 +59,19 @@ class Difference(NamedTuple):
 
 def survey(logits, k: int, rate, floor, counted) -> tuple[Survey, int]:
     """Return the survey, and the first counted row that is no distribution, or −1."""
-    shape, wide = logits.shape[:-1], NUMPY.wide(logits.dtype)
+    shape, size, wide = logits.shape[:-1], logits.shape[-1], NUMPY.wide(logits.dtype)
     count, first_unsound = math.prod(shape), -1
     top, numbers = np.empty((k, count), np.int64), np.empty((4, count), wide)
     for rows, memory, starts in _pieces(logits, wide):
-        part, fields = np.empty((k, starts.size), np.int64), np.empty((4, starts.size), wide)
+        part, entries = np.empty((k, starts.size), np.int64), np.empty((k, starts.size), wide)
+        summary = np.empty((3, starts.size), wide)
         mask = None if counted is None else counted.ravel()[rows]
-        call = memory, starts, logits.shape[-1], wide.type(rate), wide.type(floor), mask
-        unsound = _kernels().survey(*call, part, *fields)
-        top[:, rows], numbers[:, rows] = part, fields
+        call = memory, starts, size, wide.type(rate)
+        unsound = _kernels().survey(*call, mask, part, entries, summary)
+        means = -summary[-1]
+        if floor:
+            _kernels().floored_sums(*call, wide.type(floor), mask, summary, means)
+        top[:, rows], numbers[:3, rows], numbers[3, rows] = part, summary, means
         if unsound >= 0 and first_unsound < 0:
             first_unsound = rows.start + unsound
     return Survey(top.T.reshape(*shape, k), *numbers.reshape(4, *shape)), first_unsound

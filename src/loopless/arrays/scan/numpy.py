@@ -1,6 +1,6 @@
 """Scans and recipes on NumPy arrays: inputs made flat, memory for outputs, one compiled call.
 
-The kernels are in `compiled.scan` and `compiled.windows`, imported on the first call because Numba
+The kernels are in `compiled.scan`, imported on the first call because Numba
 takes long to import.
 """
 
@@ -104,8 +104,8 @@ def affine_scan(a, b: np.ndarray, init, *, reverse: bool, axis: int) -> np.ndarr
 
 
 def compose_windows(maps: Callable, row: Callable, dtype, axis, floats, flags, numbers, n, valid):
-    """Return windows of n composed steps; `compiled.windows.composed` says what they are."""
-    from loopless.compiled import windows as compiled_windows
+    """Return windows of n composed steps; `compiled.scan.composed` says what they are."""
+    from loopless.compiled import scan as compiled_scan
 
     wide = NUMPY.wide(dtype)
     shape = floats[0].shape
@@ -115,8 +115,8 @@ def compose_windows(maps: Callable, row: Callable, dtype, axis, floats, flags, n
         fields += [flat_or_number(x, shape, wide) for x in numbers]
         outer, steps, inner = as_columns(shape, axis)
         n = min(n, steps)
-        tails = np.empty((2, n * compiled_windows.WIDTH), wide)
-        compiled_windows.composed(maps, row)(
+        tails = np.empty((2, n * compiled_scan.WINDOW_TILE), wide)
+        compiled_scan.composed(maps, row)(
             outer,
             steps,
             inner,

@@ -16,7 +16,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from loopless.compiled.jit import jit
-from loopless.compiled.logits import PART, slopes, survey
+from loopless.compiled.logits import ENTROPY, LOG_TOTAL, PART, PEAK, SUMMARY, slopes, survey
 from loopless.compiled.math import exp, log
 from loopless.compiled.scan import select
 from loopless.kernels.avatarl import recipe
@@ -25,13 +25,13 @@ from loopless.kernels.avatarl.recipe import FIXED, FLOOR, ORIGINAL, SUBSET, TINY
 LANES = 128  # positions in a block at most
 CACHED = 1 << 15  # logits in a block at most, so that its rows stay in the second-level cache
 
-# Columns of `numbers` and of `sheet`
+# Columns of `numbers`, which are rows of `settings`
 NUMBERS = 7
 REALITY, CRITIC, SMOOTHING, SCALE, CLAMP, BONUS, SHARE = range(NUMBERS)
-LOSS, GOLD_REWARD, GOLD_REWARDED, KEPT, ACTIONS, KL, ENTROPY = range(7)
-# Rows of `known`, what a survey finds of each position, and of `state`, what is computed from it
-PEAK, LOG_TOTAL, SURVEYED_ENTROPY, MEAN = range(4)
-N, GOLD_TERM, OTHER_TERM, TOP, TOTAL, FACTOR, GAINED, DIVERGENCE, PUSHED, ALPHA, BETA = range(11)
+# Rows of `state`, what is computed of each position; the first are the columns of `sheet`
+COLUMNS, STATE = 7, 17
+LOSS, GOLD_REWARD, GOLD_REWARDED, KEPT, N, KL, ENTROPY_OF_POLICY = range(COLUMNS)
+MEAN, GOLD_TERM, OTHER_TERM, TOP, TOTAL, FACTOR, GAINED, PUSHED, ALPHA, BETA = range(COLUMNS, STATE)
 
 times = register_jitable(recipe.times)
 confidence = register_jitable(recipe.confidence)
@@ -65,109 +65,105 @@ def evaluate(variant, confident, k, size, student, critic, gold, counted, number
     count, dtype, width = starts.size, memory.dtype, 2 * k + 1
     block = max(1, min(LANES, CACHED // size, count))
     is_floored, has_bonus = variant == ORIGINAL, variant in (FIXED, ORIGINAL)
-    one, zero = dtype.type(1), dtype.type(0)
-    top, critic_top = np.empty((k, block), np.int32), np.empty((k, block), np.int32)
-    tokens = np.empty((width, block), np.int32)
-    known, critic_known = np.empty((4, block), dtype), np.empty((4, block), dtype)
+    one = dtype.type(1)
+    tokens = np.empty((width, block), np.int32)  # gold, the student's best and the critic's best
+    top, critic_top = tokens[1 : k + 1], tokens[k + 1 :]
     present = np.empty((width, block), np.bool_)
+    summary, critic_summary = np.empty((SUMMARY, block), dtype), np.empty((SUMMARY, block), dtype)
     log_pi, log_mentor = np.empty((width, block), dtype), np.empty((width, block), dtype)
     rewards, pushed = np.empty((width, block), dtype), np.empty((width, block), dtype)
-    told, state = np.empty((NUMBERS, block), dtype), np.empty((11, block), dtype)
-    policy = np.empty((block * is_floored, size), dtype)
-    steep = np.empty((block * is_floored, size), dtype)
-    wrong, critic_wrong = -1, -1
+    settings, state = np.empty((NUMBERS, block), dtype), np.empty((STATE, block), dtype)
+    policy = np.empty((3, block * is_floored, size), dtype)
+    unsound, critic_unsound = -1, -1
     for first in range(0, count, block):
         lanes = min(block, count - first)
         rows = slice(first, first + lanes)
+        here, critic_here, is_counted = starts[rows], critic_starts[rows], counted[rows]
         rate = one if has_bonus else one / (one + numbers[first, BONUS])
-        bad = survey(
-            memory, starts[rows], size, rate, zero, counted[rows], top,
-            known[PEAK], known[LOG_TOTAL], known[SURVEYED_ENTROPY], known[MEAN],
+        row = survey(memory, here, size, rate, is_counted, top, log_pi[1 : k + 1], summary)
+        unsound = first + row if row >= 0 and unsound < 0 else unsound
+        row = survey(
+            critic_memory, critic_here, size, one, is_counted, critic_top, log_mentor[k + 1 :],
+            critic_summary,
         )  # fmt: skip
-        critic_bad = survey(
-            critic_memory, critic_starts[rows], size, one, zero, counted[rows], critic_top,
-            critic_known[PEAK], critic_known[LOG_TOTAL], critic_known[SURVEYED_ENTROPY],
-            critic_known[MEAN],
-        )  # fmt: skip
-        wrong = first + bad if bad >= 0 and wrong < 0 else wrong
-        critic_wrong = first + critic_bad if critic_bad >= 0 and critic_wrong < 0 else critic_wrong
+        critic_unsound = first + row if row >= 0 and critic_unsound < 0 else critic_unsound
         for i in range(lanes):
-            at = first + i
             for j in range(NUMBERS):
-                told[j, i] = numbers[at, j]
+                settings[j, i] = numbers[first + i, j]
             if not has_bonus:
-                told[BONUS, i] = zero
-            is_token = 0 <= gold[at] < size
-            tokens[0, i] = gold[at] if is_token else 0
-            if is_floored and counted[at]:
-                row = memory[starts[at] : starts[at] + size]
-                moment, mean = _floor(row, known[PEAK, i], known[LOG_TOTAL, i], policy[i], steep[i])
-                known[SURVEYED_ENTROPY, i], known[MEAN, i] = -moment, mean
-            if not is_token or np.isnan(critic_known[LOG_TOTAL, i]):
-                known[LOG_TOTAL, i] = np.nan
-        _choose(lanes, top, critic_top, tokens, present, state[N])
-        _gather(memory, starts[rows], tokens, rate, known, log_pi)
-        _gather(critic_memory, critic_starts[rows], tokens, one, critic_known, log_mentor)
-        _rewards(variant, confident, lanes, log_mentor, present, told, state, rewards, pushed)
+                settings[BONUS, i] = 0
+            is_token = 0 <= gold[first + i] < size
+            tokens[0, i] = gold[first + i] if is_token else 0
+            if not is_token or np.isnan(critic_summary[LOG_TOTAL, i]):
+                summary[LOG_TOTAL, i] = np.nan
+            state[ENTROPY_OF_POLICY, i] = summary[ENTROPY, i]
+            state[MEAN, i] = -summary[ENTROPY, i]
+        if is_floored:
+            _floor(memory, here, summary, policy, state)
+        _gather(memory, here, tokens[:1], log_pi[:1])
+        _gather(memory, here, critic_top, log_pi[k + 1 :])
+        _find_new(lanes, tokens, log_pi, present, state[N])
+        _normalize(lanes, rate, summary, log_pi)
+        _gather(critic_memory, critic_here, tokens[: k + 1], log_mentor[: k + 1])
+        _normalize(lanes, one, critic_summary, log_mentor)
+        _rewards(variant, confident, lanes, log_mentor, present, settings, state, rewards, pushed)
         _evaluate(
-            variant, lanes, rate, log_pi, present, rewards, told, known, state, pushed, log_mentor
+            variant, lanes, rate, log_pi, present, rewards, settings, state, pushed, log_mentor
         )
-        _report(variant, lanes, rewards, told, known, state, counted[rows], sheet[rows])
+        _report(is_counted, summary, state, sheet[rows])
         if gradient.size == 0:
             continue
-        for j in range(width):
-            for i in range(lanes):
-                pushed[j, i] *= state[FACTOR, i]
         if is_floored:
-            for i in range(lanes):
-                _floored_slopes(
-                    policy[i],
-                    steep[i],
-                    state[ALPHA, i],
-                    state[BETA, i],
-                    tokens[:, i],
-                    pushed[:, i],
-                    counted[first + i],
-                    gradient[first + i],
-                )
+            _floored_slopes(lanes, policy, is_counted, state, tokens, pushed, gradient[rows])
         else:
             slopes(
-                memory, starts[rows], size, rate, zero, counted[rows], known[PEAK],
-                known[LOG_TOTAL], state[ALPHA], state[BETA], tokens, pushed, gradient[rows],
+                memory, here, size, rate, dtype.type(0), is_counted, summary[PEAK],
+                summary[LOG_TOTAL], state[ALPHA], state[BETA], tokens, pushed, gradient[rows],
             )  # fmt: skip
-    return wrong, critic_wrong
+    return unsound, critic_unsound
 
 
 @jit()
-def _choose(lanes, student_top, critic_top, tokens, present, n):
-    """Write the actions after gold to `tokens`, where each stands first, and how many there are."""
-    k, gold = student_top.shape[0], tokens[0]
+def _gather(memory, starts, tokens, out):
+    """Write the logits of the tokens."""
+    for j in range(tokens.shape[0]):
+        token, logits = tokens[j], out[j]
+        for i in range(starts.size):
+            logits[i] = memory[starts[i] + token[i]]
+
+
+@jit()
+def _normalize(lanes, rate, summary, logits):
+    """Turn logits into logarithms of the softmax."""
+    peaks, log_totals = summary[PEAK], summary[LOG_TOTAL]
+    for j in range(logits.shape[0]):
+        row = logits[j]
+        for i in range(lanes):
+            row[i] = (row[i] - peaks[i]) * rate - log_totals[i]
+
+
+@jit()
+def _find_new(lanes, tokens, logits, present, n):
+    """Write where each action stands for the first time, and how many actions there are.
+
+    `logits` are the student's. A token is among the student's best if its logit is above that of
+    the last of them, or equal to it and the token not after it.
+    """
+    k, gold, one = tokens.shape[0] // 2, tokens[0], logits.dtype.type(1)
+    last, least = tokens[k], logits[k]
     for i in range(lanes):
         present[0, i], n[i] = True, 1
-    for j in range(k):
-        best, critic_best = tokens[1 + j], tokens[1 + k + j]
-        for i in range(lanes):
-            best[i], critic_best[i] = student_top[j, i], critic_top[j, i]
-        is_new, critic_is_new = present[1 + j], present[1 + k + j]
-        for i in range(lanes):
-            is_new[i] = best[i] != gold[i]
-            critic_is_new[i] = critic_best[i] != gold[i]
-        for other in range(k):
-            student_best = student_top[other]
+    for j in range(1, tokens.shape[0]):
+        token, logit, is_new = tokens[j], logits[j], present[j]
+        if j <= k:
             for i in range(lanes):
-                critic_is_new[i] &= critic_best[i] != student_best[i]
+                is_new[i] = token[i] != gold[i]
+        else:
+            for i in range(lanes):
+                is_best = (logit[i] > least[i]) | ((logit[i] == least[i]) & (token[i] <= last[i]))
+                is_new[i] = (token[i] != gold[i]) & ~is_best
         for i in range(lanes):
-            n[i] += is_new[i] + critic_is_new[i]
-
-
-@jit()
-def _gather(memory, starts, tokens, rate, known, out):
-    """Write the logarithm of the softmax at the tokens."""
-    peaks, log_totals = known[PEAK], known[LOG_TOTAL]
-    for j in range(tokens.shape[0]):
-        token, logs = tokens[j], out[j]
-        for i in range(starts.size):
-            logs[i] = (memory[starts[i] + token[i]] - peaks[i]) * rate - log_totals[i]
+            n[i] += select(is_new[i], one, 0)
 
 
 @register_jitable
@@ -209,7 +205,7 @@ def _exponentials(x, lanes, shift, out):
 
 
 @jit()
-def _weigh_by_confidence(lanes, log_mentor, present, told, state, masses, scratch):
+def _weigh_by_confidence(lanes, log_mentor, present, settings, state, masses, scratch):
     """Write the weights of both experts as the critic's confidence sets them."""
     constants = _constants(state)
     for j in range(log_mentor.shape[0]):
@@ -226,36 +222,30 @@ def _weigh_by_confidence(lanes, log_mentor, present, told, state, masses, scratc
     _sum(scratch, lanes, state[GAINED])
     for i in range(lanes):
         weight = confidence(select, log, state[N, i], state[TOTAL, i], state[GAINED, i], constants)
-        told[CRITIC, i], told[REALITY, i] = weight, constants.one - weight
+        settings[CRITIC, i], settings[REALITY, i] = weight, constants.one - weight
 
 
 @jit()
-def _rewards(variant, confident, lanes, log_mentor, present, told, state, rewards, scratch):
+def _rewards(variant, confident, lanes, log_mentor, present, settings, state, rewards, scratch):
     """Write each action's reward, which in the fixed form is its share of the target."""
     constants, width = _constants(state), rewards.shape[0]
     n, top, total, factor = state[N], state[TOP], state[TOTAL], state[FACTOR]
     if confident:
-        _weigh_by_confidence(lanes, log_mentor, present, told, state, rewards, scratch)
+        _weigh_by_confidence(lanes, log_mentor, present, settings, state, rewards, scratch)
     for i in range(lanes):
         of_gold, of_others = log_reality(
-            select, log, variant == ORIGINAL, n[i], told[SMOOTHING, i], constants
+            select, log, variant == ORIGINAL, n[i], settings[SMOOTHING, i], constants
         )
-        state[GOLD_TERM, i] = times(select, told[REALITY, i], of_gold)
-        state[OTHER_TERM, i] = times(select, told[REALITY, i], of_others)
-    gold_term, other_term, weight = state[GOLD_TERM], state[OTHER_TERM], told[CRITIC]
+        state[GOLD_TERM, i] = times(select, settings[REALITY, i], of_gold)
+        state[OTHER_TERM, i] = times(select, settings[REALITY, i], of_others)
+    gold_term, other_term, weight = state[GOLD_TERM], state[OTHER_TERM], settings[CRITIC]
     for j in range(width):
         here, mentor, log_u, is_gold = present[j], log_mentor[j], scratch[j], j == 0
         for i in range(lanes):
             log_u[i] = log_product(
-                select,
-                is_gold,
-                here[i],
-                gold_term[i],
-                other_term[i],
-                weight[i],
-                mentor[i],
+                select, is_gold, here[i], gold_term[i], other_term[i], weight[i], mentor[i],
                 constants,
-            )
+            )  # fmt: skip
     if variant == FIXED:
         _largest(scratch, lanes, top)
     else:
@@ -272,14 +262,14 @@ def _rewards(variant, confident, lanes, log_mentor, present, told, state, reward
         for i in range(lanes):
             factor[i] = constants.one / total[i]
     else:
-        scale = told[SCALE]
+        scale = settings[SCALE]
         for j in range(width):
             u = rewards[j]
             for i in range(lanes):
                 u[i] = published_reward(select, u[i], n[i], total[i], scale[i], constants)
         _largest(rewards, lanes, top)
         for i in range(lanes):
-            factor[i] = clamp_factor(select, top[i], told[CLAMP, i], constants)
+            factor[i] = clamp_factor(select, top[i], settings[CLAMP, i], constants)
     for j in range(width):
         reward = rewards[j]
         for i in range(lanes):
@@ -288,32 +278,38 @@ def _rewards(variant, confident, lanes, log_mentor, present, told, state, reward
 
 
 @jit()
-def _evaluate(variant, lanes, rate, log_pi, present, rewards, told, known, state, pushed, scratch):
-    """Write each position's gain and divergence, and the numbers that describe its slope."""
+def _evaluate(variant, lanes, rate, log_pi, present, rewards, settings, state, pushed, scratch):
+    """Write each position's loss and statistics, and the numbers that describe its slope."""
     constants, width = _constants(state), rewards.shape[0]
     total, factor, gained, top = state[TOTAL], state[FACTOR], state[GAINED], state[TOP]
-    bonus, share, mean = told[BONUS], told[SHARE], known[MEAN]
+    bonus, share, entropy = settings[BONUS], settings[SHARE], state[ENTROPY_OF_POLICY]
+    divisor, kept = state[GOLD_TERM], state[KEPT]
+    for i in range(lanes):
+        divisor[i] = constants.one if variant == FIXED else state[N, i] + constants.tiny
+        factor[i] = rate * share[i] / divisor[i]
+        kept[i] = 0
     for j in range(width):
         reward, push = rewards[j], pushed[j]
         for i in range(lanes):
             push[i] = reward[i]
+            kept[i] += select(reward[i] > 0, constants.one, 0)
     if variant == ORIGINAL:
         for j in range(width):
             logs, push = log_pi[j], pushed[j]
             for i in range(lanes):
-                _, logs[i], part = floored(exp, log, logs[i], constants)
+                logs[i] = exp(logs[i])
+            for i in range(lanes):
+                logs[i], part = floored(log, logs[i], constants)
                 push[i] *= part
     for j in range(width):
         reward, logs, out = rewards[j], log_pi[j], scratch[j]
         for i in range(lanes):
             out[i] = divergence(select, log, reward[i], total[i], logs[i])
-    _sum(scratch, lanes, state[DIVERGENCE])
+    _sum(scratch, lanes, state[KL])
     _sum(pushed, lanes, state[PUSHED])
     for i in range(lanes):
-        divisor = constants.one if variant == FIXED else state[N, i] + constants.tiny
-        factor[i] = rate * share[i] / divisor
-        state[ALPHA, i] = state[PUSHED, i] * factor[i] - bonus[i] * share[i] * mean[i]
         state[BETA, i] = bonus[i] * share[i]
+        state[ALPHA, i] = state[PUSHED, i] * factor[i] - state[BETA, i] * state[MEAN, i]
     if variant == SUBSET:
         for j in range(width):
             here, logs = present[j], log_pi[j]
@@ -332,61 +328,68 @@ def _evaluate(variant, lanes, rate, log_pi, present, rewards, told, known, state
             for i in range(lanes):
                 push[i] = subset_push(select, here[i], reward[i], total[i], exp(logs[i]))
     for j in range(width):
-        reward, logs, out = rewards[j], log_pi[j], scratch[j]
+        reward, logs, out, push = rewards[j], log_pi[j], scratch[j], pushed[j]
         for i in range(lanes):
             out[i] = gain(select, reward[i], logs[i])
+        for i in range(lanes):
+            push[i] *= factor[i]
     _sum(scratch, lanes, gained)
+    for i in range(lanes):
+        state[LOSS, i] = position_loss(gained[i], divisor[i], bonus[i], entropy[i])
+        state[GOLD_REWARD, i], state[GOLD_REWARDED, i] = rewards[0, i], rewards[0, i] > 0
 
 
 @jit()
-def _report(variant, lanes, rewards, told, known, state, counted, sheet):
-    """Write the loss and the statistics of each position to the sheet."""
-    constants = _constants(state)
-    for i in range(lanes):
-        line = sheet[i]
-        if not counted[i]:
-            line[:] = 0
-            continue
-        if np.isnan(known[LOG_TOTAL, i]):
-            line[:], state[ALPHA, i] = np.nan, np.nan
-            continue
-        kept = 0
-        for j in range(rewards.shape[0]):
-            kept += rewards[j, i] > 0
-        entropy = known[SURVEYED_ENTROPY, i]
-        divisor = constants.one if variant == FIXED else state[N, i] + constants.tiny
-        line[LOSS] = position_loss(state[GAINED, i], divisor, told[BONUS, i], entropy)
-        line[GOLD_REWARD], line[GOLD_REWARDED] = rewards[0, i], rewards[0, i] > 0
-        line[KEPT], line[ACTIONS] = kept, state[N, i]
-        line[KL], line[ENTROPY] = state[DIVERGENCE, i], entropy
+def _report(is_counted, summary, state, sheet):
+    """Copy the loss and the statistics of each position to the sheet."""
+    for i in range(is_counted.size):
+        is_sound = summary[LOG_TOTAL, i] == summary[LOG_TOTAL, i]
+        state[ALPHA, i] = state[ALPHA, i] if is_sound else np.nan
+        for j in range(COLUMNS):
+            x = state[j, i] if is_sound else state.dtype.type(np.nan)
+            sheet[i, j] = x if is_counted[i] else 0
 
 
 @jit(reassociate=True)
-def _floor(row, peak, log_total, policy, steep):
-    """Write π and h = log(π + floor) + π/(π + floor); return Σ π log(π + floor) and Σ π h."""
-    zero, constants = row.dtype.type(0), _constants(row)
-    moment, mean = 0.0, 0.0
-    for first in range(0, row.size, PART):
-        x, p, h = row[first : first + PART], policy[first : first + PART], steep[first:]
-        sum_of_part, mean_of_part = zero, zero
-        for j in range(x.size):
-            pi, logarithm, part = floored(exp, log, x[j] - peak - log_total, constants)
-            slope = logarithm + part
-            p[j], h[j] = pi, slope
-            sum_of_part += pi * logarithm
-            mean_of_part += pi * slope
-        moment += sum_of_part
-        mean += mean_of_part
-    return moment, mean
+def _floor(memory, starts, summary, policy, state):
+    """Write π, log(π + floor) and h = log(π + floor) + π/(π + floor), and the sums over a row.
+
+    The exponentials of all rows are one loop, because a short row has a long remainder.
+    """
+    size, constants, zero = policy.shape[2], _constants(policy), policy.dtype.type(0)
+    for i in range(starts.size):
+        row, out = memory[starts[i] : starts[i] + size], policy[0, i]
+        peak, log_total = summary[PEAK, i], summary[LOG_TOTAL, i]
+        for j in range(size):
+            out[j] = row[j] - peak - log_total
+    pi, logs, steep = policy[0].ravel(), policy[1].ravel(), policy[2].ravel()
+    for j in range(starts.size * size):
+        pi[j] = exp(pi[j])
+    for j in range(starts.size * size):
+        logs[j], part = floored(log, pi[j], constants)
+        steep[j] = logs[j] + part
+    for i in range(starts.size):
+        moment, mean = 0.0, 0.0
+        for first in range(0, size, PART):
+            piece = slice(first, first + PART)
+            p, logarithm, h = policy[0, i][piece], policy[1, i][piece], policy[2, i][piece]
+            moment_of_part, mean_of_part = zero, zero
+            for j in range(p.size):
+                moment_of_part += p[j] * logarithm[j]
+                mean_of_part += p[j] * h[j]
+            moment += moment_of_part
+            mean += mean_of_part
+        state[ENTROPY_OF_POLICY, i], state[MEAN, i] = -moment, mean
 
 
 @jit()
-def _floored_slopes(policy, steep, alpha, beta, tokens, less, is_counted, out):
-    """Write out_j = π_j (α + β h_j), less the entry of `less` at each of the tokens."""
-    if not is_counted:
-        out[:] = 0
-        return
-    for j in range(out.size):
-        out[j] = policy[j] * (alpha + beta * steep[j])
-    for j in range(tokens.size):
-        out[tokens[j]] -= less[j]
+def _floored_slopes(lanes, policy, is_counted, state, tokens, less, gradient):
+    """Write π_j (α + β h_j), less the entry of `less` at each of the tokens."""
+    for i in range(lanes):
+        pi, steep, out = policy[0, i], policy[2, i], gradient[i]
+        alpha, beta = state[ALPHA, i], state[BETA, i]
+        for j in range(out.size):
+            out[j] = pi[j] * (alpha + beta * steep[j]) if is_counted[i] else 0
+        for j in range(tokens.shape[0]):
+            if is_counted[i]:
+                out[tokens[j, i]] -= less[j, i]

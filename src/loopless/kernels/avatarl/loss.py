@@ -167,7 +167,8 @@ def _compiled_loss(call: Call, variant: str, k: int, student, views: list, beta)
         raise call.refusals.student(np.unravel_index(unsound[0], shape))
     if unsound[1] >= 0:
         raise call.refusals.critic(np.unravel_index(unsound[1], shape))
-    means = (sheet.sum(0, dtype=np.float64) / positions).astype(dtype)
+    # As a product, which is many times faster than a sum along the long axis.
+    means = (np.ones(gold.size) @ sheet.astype(np.float64) / positions).astype(dtype)
     if library is NUMPY:
         return means[0], dict(zip(STATS, means[1:], strict=True))
     loss, *stats = library.xp.from_numpy(means)

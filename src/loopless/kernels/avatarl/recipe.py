@@ -106,11 +106,10 @@ def clamp_factor(where, largest, clamp, constants):
     return where(largest > clamp, clamp / (largest + constants.tiny), 1)
 
 
-def floored(exp, log, log_pi, constants):
-    """Return π, log(π + floor), and π/(π + floor), the factor of the derivative with a floor."""
-    pi = exp(log_pi)
+def floored(log, pi, constants):
+    """Return log(π + floor), and π/(π + floor), the factor of the derivative with a floor."""
     raised = pi + constants.floor
-    return pi, log(raised), pi / raised
+    return log(raised), pi / raised
 
 
 def gain(where, reward, log_pi):
@@ -195,7 +194,7 @@ def evaluate(
     bonus = beta if variant in ("fixed", "original") else 0.0
     logs, pushed = log_pi, rewards
     if variant == "original":
-        _, logs, factor = floored(exp, log, log_pi, constants)
+        logs, factor = floored(log, exp(log_pi), constants)
         pushed = rewards * factor
     kl = divergence(where, log, rewards, where(total > 0, total, 1), logs).sum(0)
     # The derivative is (π_j W − R_j)/(n τ) + β π_j (h_j − Σ π h): two numbers for each position.

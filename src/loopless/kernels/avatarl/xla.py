@@ -1,7 +1,7 @@
 """AvataRL's loss in JAX on the CPU: the kernel of `compiled.py` inside the JAX program.
 
 XLA alone would write each intermediate to memory, and is slow to find the k largest. Imported on
-the first call with JAX arrays, by `loss.py`. How XLA calls the kernel: `arrays/xla_cpu/README.md`.
+the first call with JAX arrays, by `loss.py`. How XLA calls the kernel: `arrays/xla_cpu.py`.
 """
 
 # Numba's decorators change what a function's signature means:
@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from numba.extending import register_jitable
 
-from loopless.arrays.xla_cpu import frame, is_on
+from loopless.arrays import xla_cpu as frame
 from loopless.kernels.avatarl.compiled import evaluate
 from loopless.kernels.avatarl.recipe import STATS, VARIANTS, Numbers
 
@@ -31,7 +31,7 @@ def loss(variant: str, k: int, by_arrays: Callable, student, critic, *fields) ->
     """
     fields = student, critic, *fields
     # Beside an accelerator nothing is compiled for the CPU.
-    is_cpu = is_on("avatarl") and jax.default_backend() == "cpu"
+    is_cpu = frame.is_on() and jax.default_backend() == "cpu"
     if not (is_cpu and student.dtype == critic.dtype and _is_available(_name(student))):
         return by_arrays(*fields)
     return lax.platform_dependent(*fields, cpu=partial(_loss, variant, k), default=by_arrays)

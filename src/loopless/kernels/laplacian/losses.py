@@ -319,8 +319,8 @@ def _check_barrier(arguments: checks.Arguments, barrier, lead: tuple[int, ...]) 
     _floating(arguments, "barrier", barrier)
     if tuple(barrier.shape) not in ((), lead):
         raise ValueError(
-            f"{function}: barrier has shape {tuple(barrier.shape)}; it is a number, or one for "
-            f"each leading index, {lead}."
+            f"{function}: barrier has shape {tuple(barrier.shape)}; it must be a number, or have "
+            f"the leading shape of the features, {lead}."
         )
     if arguments.library is NUMPY and not (barrier >= 0).all():
         raise ValueError(f"{function}: barrier must be at least 0; received {barrier.min()}.")

@@ -246,7 +246,9 @@ def shape_of(vocabulary, block, size, gelu, compute) -> Size:
     if gelu not in GELUS:
         problems.append(f"gelu={gelu!r} is unknown; choose {' or '.join(GELUS)}")
     if compute not in (None, "bfloat16", "float16", "float32"):
-        problems.append(f"compute={compute!r} is unknown; choose None or bfloat16")
+        problems.append(
+            f"compute={compute!r} is unknown; choose None, bfloat16, float16 or float32"
+        )
     if problems:
         raise ValueError(f"gpt: {'; '.join(problems)}.")
     assert body is not None

@@ -81,7 +81,7 @@ def read_gpt2(
                 )
             return jax.tree_util.tree_map_with_path(leaf, model)
     except SafetensorError as error:
-        raise ValueError(f"gpt2: {path} is no safetensors file ({error}).") from error
+        raise ValueError(f"gpt2: {path} is not a safetensors file ({error}).") from error
 
 
 def gpt2_form(model: GPT) -> tuple[dict[str, np.ndarray], dict]:

@@ -9,8 +9,7 @@ except ImportError as error:
 from loopless.replay.device.episodes import EpisodicState
 from loopless.replay.device.episodic import EpisodicBuffer
 from loopless.replay.device.prioritized import PrioritizedBuffer, PrioritizedState
-from loopless.replay.device.ring import RingBuffer, RingState
-from loopless.replay.device.stored import Stored
+from loopless.replay.device.ring import RingBuffer, RingState, Stored
 from loopless.replay.device.words import random_words
 
 __all__ = [

@@ -196,9 +196,9 @@ def read_numbers(
         if isinstance(mine, np.ndarray):
             numbers[name] = array = np.array(value)
             if array.shape != mine.shape or array.dtype != mine.dtype:
-                problems.append(f"{name} is not an array {mine.shape} {mine.dtype}")
+                problems.append(f"{name} must be an array {mine.shape} {mine.dtype}")
             elif most and name in most and not ((array >= 0) & (array <= most[name])).all():
-                problems.append(f"{name} are not from 0 to {most[name]}")
+                problems.append(f"{name} must be from 0 to {most[name]}")
         elif not_a_count := check_count(name, value, 0):
             problems += not_a_count
         elif name in same and value != mine:

@@ -116,7 +116,7 @@ WRONG_CALLS = {
     "broken lengths": (
         lambda b: b.restore(b.state() | {"lengths": np.array([9, 9, 9])}),
         ValueError,
-        "lengths are not from 0 to 6",
+        "lengths must be from 0 to 6",
     ),
 }
 

@@ -54,9 +54,9 @@ def test_a_state_moves_between_libraries_and_is_a_copy():
 WRONG_NUMBERS = {
     "text": ({"seed": "x"}, "seed must be an integer of at least 0; received 'x'"),
     "a negative count": ({"draws": -1}, "draws must be an integer of at least 0; received -1"),
-    "floats for flags": ({"previous_end": np.zeros(ENVS)}, r"end is not an array \(3,\) bool"),
-    "few lengths": ({"lengths": np.zeros(2, np.int64)}, r"lengths is not an array \(3,\) int64"),
-    "negative lengths": ({"lengths": np.array([0, -1, 2])}, "lengths are not from 0 to 6"),
+    "floats for flags": ({"previous_end": np.zeros(ENVS)}, r"end must be an array \(3,\) bool"),
+    "few lengths": ({"lengths": np.zeros(2, np.int64)}, r"lengths must be an array \(3,\) int64"),
+    "negative lengths": ({"lengths": np.array([0, -1, 2])}, "lengths must be from 0 to 6"),
     "many things": ({"steps": 7, "seed": 0.5, "seeds": 1}, "seeds is unknown.*7 steps.*seed must"),
 }
 

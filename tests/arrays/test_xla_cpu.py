@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numba import carray
 
-from loopless.arrays.xla_cpu import frame as native
+from loopless.arrays import xla_cpu as native
+from loopless.kernels.avatarl.loss import avatarl_loss
 
 
 def scaled_sums(frame):
@@ -68,3 +69,42 @@ def of_another_version(frame):
 
 def test_another_version_of_the_interface_is_declined():
     assert not native.register("loopless_test_of_another_version", of_another_version)
+
+
+def loss_by(setting, monkeypatch):
+    """The value and gradient of AvataRL's loss, and the program that computes them."""
+    monkeypatch.setenv(native.SWITCH, setting)
+    jax.clear_caches()  # the variable is read while tracing
+    rng = np.random.default_rng(0)
+    student, critic = (jnp.asarray(rng.normal(size=(300, 65)), jnp.float32) for _ in range(2))
+    targets = jnp.asarray(rng.integers(0, 65, 300))
+    loss = jax.value_and_grad(lambda z: avatarl_loss(z, critic, targets, top_k=4)[0])
+    lowered = jax.jit(loss).lower(student)
+    return lowered.compile()(student), lowered.as_text()
+
+
+@pytest.mark.slow
+def test_the_loss_is_the_same_with_and_without_our_kernel(monkeypatch):
+    (loss, gradient), program = loss_by("1", monkeypatch)
+    (plain_loss, plain_gradient), plain_program = loss_by("0", monkeypatch)
+    assert "loopless_avatarl_float32" in program
+    assert "loopless_avatarl" not in plain_program
+    np.testing.assert_allclose(loss, plain_loss, rtol=1e-6)
+    np.testing.assert_allclose(gradient, plain_gradient, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(("setting", "on"), [("1", True), (" 0 ", False), (None, True)])
+def test_the_variable_says_whether_kernels_of_ours_are_used(monkeypatch, setting, on):
+    monkeypatch.delenv(native.SWITCH, raising=False)
+    if setting is not None:
+        monkeypatch.setenv(native.SWITCH, setting)
+    assert native.is_on() == on
+
+
+@pytest.mark.parametrize("setting", ["", "yes", "product"])
+def test_other_settings_are_refused(monkeypatch, setting):
+    monkeypatch.setenv(native.SWITCH, setting)
+    with pytest.raises(
+        ValueError, match=rf"{native.SWITCH} must be 0 .* or 1; received '{setting}'"
+    ):
+        native.is_on()

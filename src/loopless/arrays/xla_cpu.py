@@ -1,15 +1,22 @@
 """Numba kernels inside compiled JAX programs on the CPU: XLA calls them itself, without Python.
 
-XLA hands a C function one pointer, to a call frame of 64-bit words that jaxlib's own header
-describes (`xla/ffi/api/c_api.h`, version 0). Operands and results are memory with a shape; a list
-of integers holds the call's other arguments. Leading axes are further rows, so that `vmap` makes a
-larger call. Imported on the first call only. README.md in this folder says more.
+Nothing is copied, and `jit`, `grad`, `vmap` and `scan` work as for any other operation. XLA hands a
+C function one pointer, to a call frame of 64-bit words that jaxlib's own header describes
+(`xla/ffi/api/c_api.h`, version 0). Users need no C compiler, so the header itself cannot be used:
+the frame is read by word offsets. Operands and results are memory with a shape; a list of integers
+holds the call's other arguments. Leading axes are further rows, so that `vmap` makes a larger call.
+
+When a handler is registered, XLA asks for the version that it was written for. If the major
+versions differ, XLA refuses the handler, `register` returns False, and the program is made of XLA's
+operations alone. Within a major version the layout may only grow at its end. After an upgrade of
+jaxlib, run tests/arrays/test_xla_cpu.py first. Imported on the first call only.
 """
 
 # Numba's decorators change what a function's signature means:
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportIndexIssue=false
 
 import ctypes
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +28,7 @@ from numba.extending import register_jitable as jitable
 
 from loopless.compiled.jit import c_function
 
+SWITCH = "LOOPLESS_NATIVE"  # the environment variable that leaves everything to XLA
 SIGNATURE = types.int64(types.CPointer(types.int64))  # of a handler: 0 is success
 VERSION = 0, 1  # the oldest version of the interface that has all that is read here
 
@@ -31,6 +39,19 @@ _INTEGERS = 2
 _KIND, _METADATA = 1, 3  # of an extension
 _ASKS = 1  # its kind when XLA asks for the version
 _NUMBERS = 3  # the word of the answer
+
+
+def is_on() -> bool:
+    """Return whether kernels of ours may be part of XLA programs: not with LOOPLESS_NATIVE=0.
+
+    The variable is read when a program is traced; programs that exist already stay as they are.
+    """
+    setting = os.environ.get(SWITCH, "1").strip()
+    if setting not in ("0", "1"):
+        raise ValueError(
+            f"{SWITCH} must be 0 (XLA compiles everything itself) or 1; received {setting!r}."
+        )
+    return setting == "1"
 
 
 @intrinsic
@@ -90,13 +111,6 @@ def matrix(frame, group, number, dtype):
     """Return a buffer [..., n] as [rows, n]."""
     rows, shape, data = _rows(_buffer(frame, group, number), 1)
     return carray(data, (rows, shape[0]), dtype)
-
-
-@jitable
-def matrices(frame, group, number, dtype):
-    """Return a buffer [..., m, n] as [count, m, n]."""
-    count, shape, data = _rows(_buffer(frame, group, number), 2)
-    return carray(data, (count, shape[0], shape[1]), dtype)
 
 
 @jitable
