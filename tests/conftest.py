@@ -12,8 +12,19 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Two devices, because a program with several agents spreads them over devices.
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+# Two devices, because a program with several agents spreads them over devices. Most of what a test
+# waits for is XLA's compiler, so that it optimizes little: no result is another one for that. The
+# last two are what `loopless train` sets, so that all processes of the tests ask for the same
+# programs and share them.
+FLAGS = (
+    "--xla_force_host_platform_device_count=2",
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+    "--xla_cpu_enable_concurrency_optimized_scheduler=false",
+    "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=131072",
+)
+os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 os.environ.setdefault("TRITON_INTERPRET", "1")  # no GPU is needed to run the Triton kernel's logic
 # Tests run in several processes side by side; by default each would use every core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
