@@ -1,9 +1,12 @@
 """Make the settings that must precede the import of libraries, and load hypothesis's profile."""
 
+import gc
 import os
 import shutil
 import signal
 import tempfile
+
+gc.disable()  # while modules are imported and tests collected: nothing of that is garbage
 
 # A shell without job control starts background processes with Ctrl-C ignored, and their children
 # inherit that: a child that a test interrupts would never end.
@@ -36,6 +39,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", programs or "")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
+import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile(
@@ -46,6 +50,19 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("loopless")
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen_heap():
+    """What outlives a module is left out of later collections: the heap has millions of objects."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure():

@@ -4,7 +4,6 @@ import os
 import shutil
 
 import pytest
-from dqn_cases import quick_programs
 from run_results import TINY, command, flags
 
 from loopless.runs import session
@@ -60,10 +59,3 @@ def commands(monkeypatch):
     """Commands set variables for JAX in their process: here they are put back. None draws."""
     monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
     monkeypatch.setattr(session, "Renderer", NoRenderer)
-
-
-@pytest.fixture(scope="module")
-def quick_text():
-    """Programs of runs on text are compiled quickly."""
-    with quick_programs():
-        yield

@@ -22,7 +22,6 @@ MAIN = (
     "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     "from loopless.cli import main\nsys.exit(main())"
 )
-QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,6 @@ def start():
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | {"XLA_FLAGS": QUICK},
             start_new_session=True,  # a group of its own, as a terminal gives it
         )
         children.append(child)
