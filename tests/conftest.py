@@ -36,7 +36,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # start. It is empty at the start and removed at the end: the workers inherit the variable.
 programs = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp("-programs")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", programs or "")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import pytest  # noqa: E402
