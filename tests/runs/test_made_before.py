@@ -19,8 +19,9 @@ from loopless.runs import metrics
 pytestmark = pytest.mark.slow
 
 MADE_BEFORE = Path(__file__).parent / "made_before"
-# In a process of their own, because these tests set JAX to 64 bits. `plot` draws, `resume` does
-# not. A run that fails leaves no mark, and the next one has its turn.
+# In a process of their own with the settings that users have: these tests set JAX to 64 bits, and
+# XLA to little optimization. `plot` draws, `resume` does not. A run that fails leaves no mark, and
+# the next one has its turn.
 COMMANDS = """
 import sys, traceback
 from pathlib import Path
@@ -53,9 +54,8 @@ def all_resumed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made_before")
     shutil.copytree(MADE_BEFORE, folder, dirs_exist_ok=True)
     words = [sys.executable, "-c", COMMANDS, *(folder / name for name in LAST_ROW)]
-    done = subprocess.run(
-        words, env=os.environ | {"JAX_ENABLE_X64": "0"}, capture_output=True, text=True
-    )
+    env = os.environ | {"JAX_ENABLE_X64": "0", "XLA_FLAGS": ""}
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
     return folder, done.stderr
 
 
