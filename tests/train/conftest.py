@@ -7,6 +7,7 @@ import pytest
 from run_results import TINY, command, flags
 
 from loopless.runs import session
+from loopless.runs.pictures import renderer
 from loopless.runs.pictures.renderer import Renderer
 
 
@@ -43,6 +44,7 @@ def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "Renderer", Renderer)
+        patch.setattr(renderer, "LAST_DRAWING_S", 120.0)  # tests share the cores
         patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
         assert command("train", "dqn", *flags(TINY, runs=root, run="mine")) == 0
     return root / "mine"
