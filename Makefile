@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EXTRAS := torch,jax,train,box2d,tensorboard,text,docs,peers,dev
 
-.PHONY: setup demo check test lint bench docs clean help
+.PHONY: setup demo check test tests lint style types bench docs clean help
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -25,18 +25,26 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## everything once, small: under five minutes, and a page at the end
 	@$(BIN)/loopless demo
 
-lint: setup ## format, lint, types
+lint: style types ## format, lint, types
+
+style: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+
+types: setup
 	@$(BIN)/basedpyright
 
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-check: lint ## lint, types and the quick tests, for every commit
-	@$(PYTEST) -m "not slow"
+# The type checker has one thread: beside the tests it fills a core that waits for them.
+check: style ## lint, types and the quick tests, for every commit
+	@$(MAKE) --no-print-directory --jobs 2 types tests TESTS='-m "not slow"'
 
-test: lint ## lint, types and all tests, as CI runs them
-	@$(PYTEST)
+test: style ## lint, types and all tests, as CI runs them
+	@$(MAKE) --no-print-directory --jobs 2 types tests
+
+tests: setup
+	@$(PYTEST) $(TESTS)
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: setup ## the documentation, into site/

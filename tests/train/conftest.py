@@ -4,10 +4,10 @@ import os
 import shutil
 
 import pytest
-from dqn_cases import quick_programs
 from run_results import TINY, command, flags
 
 from loopless.runs import session
+from loopless.runs.pictures import renderer
 from loopless.runs.pictures.renderer import Renderer
 
 
@@ -44,6 +44,7 @@ def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "Renderer", Renderer)
+        patch.setattr(renderer, "LAST_DRAWING_S", 120.0)  # tests share the cores
         patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
         assert command("train", "dqn", *flags(TINY, runs=root, run="mine")) == 0
     return root / "mine"
@@ -60,10 +61,3 @@ def commands(monkeypatch):
     """Commands set variables for JAX in their process: here they are put back. None draws."""
     monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
     monkeypatch.setattr(session, "Renderer", NoRenderer)
-
-
-@pytest.fixture(scope="module")
-def quick_text():
-    """Programs of runs on text are compiled quickly."""
-    with quick_programs():
-        yield

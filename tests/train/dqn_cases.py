@@ -1,12 +1,7 @@
-"""What the tests of DQN share: the members of the family, small worlds, programs compiled quickly.
-
-XLA's optimiser is most of what a test would wait for, and says nothing about what is computed.
-"""
+"""What the tests of DQN share: the members of the family and small worlds."""
 
 import functools
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from unittest import mock
 
 import equinox as eqx
 import jax
@@ -15,48 +10,9 @@ import numpy as np
 
 from loopless.envs.spaces import Box
 from loopless.nets.mlp import as_vector
-from loopless.train.allo import run as allo_run
-from loopless.train.avatarl import critic as avatarl_critic
 from loopless.train.dqn import algorithm as dqn
-from loopless.train.dqn import compiled as dqn_compiled
-from loopless.train.dqn import hosted as dqn_hosted
-from loopless.train.dqn import loop as dqn_loop
 from loopless.train.dqn.algorithm import DQNAlgorithm, DQNLearner, build
 from loopless.train.dqn.config import DQN
-from loopless.train.dqn.loop import Loop
-from loopless.train.engine import run as engine_run
-from loopless.train.lm import run as lm_run
-from loopless.train.ppo import compiled as ppo_compiled
-from loopless.train.ppo import hosted as ppo_hosted
-from loopless.train.ppo import policy as ppo_policy
-
-QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-quick = functools.partial(jax.jit, compiler_options=QUICK)
-
-
-class _Quick:
-    """JAX as a trainer sees it, but that its programs compile quickly."""
-
-    jit = staticmethod(quick)
-
-    def __getattr__(self, name):
-        return getattr(jax, name)
-
-
-COMPILING = (
-    allo_run, avatarl_critic, dqn_compiled, dqn_hosted, dqn_loop, engine_run, lm_run,
-    ppo_compiled, ppo_hosted, ppo_policy,
-)  # fmt: skip
-
-
-@contextmanager
-def quick_programs():
-    """Within it, what the trainers jit compiles quickly."""
-    with ExitStack() as patches:
-        for module in COMPILING:
-            patches.enter_context(mock.patch.object(module, "jax", _Quick()))
-        yield
-
 
 VARIANTS = {
     "no target": {"target": "off"},
@@ -150,18 +106,13 @@ def _filled(handle):
     return _fill(handle, {name: rows[name] for name in dict(handle.fields)})
 
 
-@functools.partial(quick, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0)
 def _fill(handle, rows):
     replay = handle.add(handle.init(), rows)
     if hasattr(handle, "update_priorities"):
         given = np.random.default_rng(2).random(handle.capacity) + 0.1
         replay = handle.update_priorities(replay, np.arange(handle.capacity), given)
     return replay
-
-
-def loop_of(algorithm: DQNAlgorithm) -> Loop:
-    with quick_programs():
-        return Loop(algorithm)
 
 
 def arrays_of(tree) -> dict[str, np.ndarray]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
-from dqn_cases import quick_programs
 
 from loopless import cli
 from loopless.runs import session
@@ -29,8 +28,7 @@ class Killed(BaseException):
 
 
 def trainer_of(config):
-    with quick_programs():
-        return registry.trainer(type(config).__name__.lower()).make(config)
+    return registry.trainer(type(config).__name__.lower()).make(config)
 
 
 def train(root: Path, config, name: str, dies_after: int | None = None) -> Path:
@@ -59,11 +57,10 @@ def go(trainer, run, config, found, dies_after) -> None:
         return advance(clock)
 
     trainer.advance = mortal
-    with quick_programs():
-        try:
-            session.train(trainer, run, config, found)
-        except Killed:
-            return
+    try:
+        session.train(trainer, run, config, found)
+    except Killed:
+        return
     assert dies_after is None
 
 
@@ -99,11 +96,10 @@ def flags(config=TINY, **changed) -> list[str]:
 
 def command(*words) -> int:
     """The exit code of a command in this process."""
-    with quick_programs():
-        try:
-            return cli.main([str(word) for word in words])
-        except SystemExit as end:
-            return end.code
+    try:
+        return cli.main([str(word) for word in words])
+    except SystemExit as end:
+        return end.code
 
 
 def calls_of_programs(folder: Path, work) -> int:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import jax
 import numpy as np
-from dqn_cases import quick
 
 from loopless.train.allo.algorithm import build
 from loopless.train.allo.config import ALLO
@@ -37,7 +36,7 @@ class Case:
         self.barrier = config.barrier[0]
 
     def learner(self):
-        return quick(self.algorithm.init)(self.key, np.float64(self.barrier))
+        return jax.jit(self.algorithm.init)(self.key, np.float64(self.barrier))
 
     def layers(self, learner):
         return self.algorithm.rebuild(learner.weights).layers()

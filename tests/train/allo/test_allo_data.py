@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 from allo_cases import tiny
-from dqn_cases import quick
 from scipy import stats
 
 from loopless.replay.device import random_words
@@ -122,7 +121,7 @@ def drawn(config, source, count=40_000):
     """How often each state was a start."""
     sampler, (data, *_) = move_to_device(config, source)
     words = random_words(jax.random.key(1), (3, count))
-    states, later = quick(sampler.pairs)(data, words)
+    states, later = jax.jit(sampler.pairs)(data, words)
     return np.bincount(states, minlength=len(source.table)), np.asarray(later)
 
 

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from allo_cases import Case, tiny
-from dqn_cases import quick
 from plain_allo import Plain
 
 from loopless.kernels.laplacian import duals as laplacian_duals
@@ -42,7 +41,7 @@ def beside_plain(config, steps=STEPS):
         learner, report = algorithm.update(learner, jnp.asarray(case.table), drawn, step)
         return learner, (report.graph_loss, drawn)
 
-    many = quick(lambda learner: jax.lax.scan(one, learner, jnp.arange(steps)))
+    many = jax.jit(lambda learner: jax.lax.scan(one, learner, jnp.arange(steps)))
     learner, (losses, drawn) = many(learner)
     streams = [None if rows is None else np.asarray(rows) for rows in drawn]
     rows = [[None if x is None else x[i] for x in streams] for i in range(steps)]
@@ -124,7 +123,7 @@ def batches_are_independent():
     """Over many steps, no batch tells anything about another, and pairs come of their kernel."""
     case = Case(tiny(batch_size=200, scale="full"))
     keys = jax.random.split(jax.random.key(3), 20)
-    drawn = Batch(*quick(jax.vmap(lambda key: case.algorithm.sampler.draw(case.data, key)))(keys))
+    drawn = Batch(*jax.jit(jax.vmap(lambda key: case.algorithm.sampler.draw(case.data, key)))(keys))
     centred = [np.asarray(x, np.float64).ravel() - np.mean(x) for x in drawn]
     products = np.corrcoef([*centred])
     np.testing.assert_array_less(np.abs(products[np.triu_indices(4, 1)][[1, 2, 3, 4, 5]]), 0.06)
@@ -156,7 +155,7 @@ def test_errors_are_averaged_over_all_states_or_over_batches(encode):
     rates = {"learning_rate": 1e-12, "learning_rate_end": 1e-13, "dual_rate": 0.0}
     case = Case(tiny(encode=encode, **rates))
     key, table, learner = case.key, jnp.asarray(case.table), case.learner()
-    after, _ = quick(case.algorithm.chunk)(learner, table, case.data, key, 0, np.int32(400))
+    after, _ = jax.jit(case.algorithm.chunk)(learner, table, case.data, key, 0, np.int32(400))
     learned = np.asarray(case.algorithm.evaluate(learner, table)["learned"])
     exact = learned.T @ (np.asarray(case.data.law)[:, None] * learned) - np.eye(3)
     exact = exact if encode == "states" else np.tril(exact)
@@ -169,7 +168,7 @@ def test_what_is_not_finite_leaves_everything_as_it_was():
     before = case.learner()
     drawn = Batch(*jnp.zeros((3, 16), jnp.int32))
     bad = jnp.full(case.table.shape, jnp.nan)
-    update = quick(case.algorithm.update)
+    update = jax.jit(case.algorithm.update)
     after, _ = update(before, bad, drawn, jnp.int32(0))
     assert bool(after.failed)
     assert int(after.skipped) == 1
@@ -183,7 +182,7 @@ def test_so_do_errors_that_are_not_finite():
     before, far = case.learner(), np.asarray(case.table, np.float64)
     drawn = Batch(*jnp.zeros((3, 16), jnp.int32))
     far[-1] = 1e200  # a state that was not drawn: its features are finite, their products are not
-    update = quick(case.algorithm.update)
+    update = jax.jit(case.algorithm.update)
     sound, _ = update(before, far, drawn, jnp.int32(0))  # which asks for no errors of all states
     assert not sound.failed
     after, _ = update(before, far, drawn, jnp.int32(0), case.data.law)

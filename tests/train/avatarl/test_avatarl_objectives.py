@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dqn_cases import quick
 
 import loopless as ll
 from loopless.train.avatarl import algorithm as avatarl
@@ -55,7 +54,7 @@ def all_of_them(key):
 
 @pytest.fixture(scope="module")
 def found():
-    return jax.tree.map(np.asarray, quick(all_of_them)(jax.random.key(1)))
+    return jax.tree.map(np.asarray, jax.jit(all_of_them)(jax.random.key(1)))
 
 
 NUMBERS = {

@@ -18,7 +18,7 @@ from loopless.train.avatarl.critic import CachedStreams, Streams
 from loopless.train.lm.algorithm import load_model
 from loopless.train.lm.data import load_tokenizer
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_renderer", "quick_text")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_renderer")]
 
 
 @pytest.fixture(scope="module")

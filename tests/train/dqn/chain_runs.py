@@ -5,7 +5,6 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dqn_cases import quick
 
 from loopless.envs import autoreset
 from loopless.envs.compiled.tables import Chain
@@ -36,7 +35,7 @@ def compiled_q(chain: Chain, **options) -> np.ndarray:
     algorithm = build(config, world.obs_space, chain.actions)
     run = CompiledDQN(algorithm, world, world)
 
-    @quick
+    @jax.jit
     def whole(key):
         carry = run.init(key)
         events = config.steps // config.train_every

@@ -14,9 +14,6 @@ from dqn_cases import (
     assert_near,
     filled,
     learner_of,
-    loop_of,
-    quick,
-    quick_programs,
     small,
 )
 from plain_update import SGD, Adam, clipped, flat, gradients, shaped
@@ -27,13 +24,14 @@ from loopless.runs.progress.clock import Clock
 from loopless.train.dqn.compiled import CompiledDQN
 from loopless.train.dqn.config import DQN
 from loopless.train.dqn.hosted import make
+from loopless.train.dqn.loop import Loop
 
 
 def fused_is_the_loop(**options) -> None:
     """The updates of an event against the same ones, one by one."""
     algorithm = algorithm_of(small(**options))
     start = learner_of(algorithm), filled(algorithm), KEY, BETA
-    assert_near(quick(algorithm.learn)(*start), loop_of(algorithm).learn(*start), 1e-5, 1e-6)
+    assert_near(jax.jit(algorithm.learn)(*start), Loop(algorithm).learn(*start), 1e-5, 1e-6)
 
 
 # --- plain Python --------------------------------------------------------------------------------
@@ -87,9 +85,9 @@ def updates_are_plain_python_s(variant: str, **options) -> None:
     config = small(**options, updates=4)
     algorithm = algorithm_of(config, "float64")
     learner, replay = learner_of(algorithm, "float64"), filled(algorithm)
-    batches = quick(algorithm.sample, static_argnums=3)(replay, KEY, BETA, 4)
+    batches = jax.jit(algorithm.sample, static_argnums=3)(replay, KEY, BETA, 4)
     theta, losses, norms, errors = plain_updates(config, learner, batches, variant)
-    after, _, report = quick(algorithm.learn)(learner, replay, KEY, BETA)
+    after, _, report = jax.jit(algorithm.learn)(learner, replay, KEY, BETA)
     np.testing.assert_allclose(after.weights, theta, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(report.loss[:, 0], losses, rtol=1e-10)
     np.testing.assert_allclose(report.gradient_norm[:, 0], norms, rtol=1e-10)
@@ -121,8 +119,7 @@ NATIVE = DQN(
 
 def only_experience_is_stored(config: DQN = NATIVE, change=lambda trainer: None) -> None:
     """Every row of the buffer obeys the laws of motion, and there are as many as real steps."""
-    with quick_programs():
-        trainer, real = make(config), 0
+    trainer, real = make(config), 0
     change(trainer.agent)
     try:
         collect = trainer.agent.envs.collect
@@ -169,7 +166,7 @@ def each_env_throws_its_own_coin(exploration: str = "epsilon") -> None:
     values = jnp.array([[0.0, 1.0, 0.5]] * 2)
     level = {"epsilon": 0.5, "boltzmann": 0.7}[exploration]
 
-    @quick
+    @jax.jit
     def draw(key):
         noise = program.noise(key, (4000, 2))
         step = lambda noise: program.choose(values, noise, level)  # noqa: E731

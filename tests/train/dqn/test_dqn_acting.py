@@ -5,7 +5,6 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dqn_cases import quick_programs
 from run_results import TINY, trainer_of
 
 from loopless.runs.progress.clock import Clock
@@ -32,8 +31,7 @@ def test_an_evaluation_is_without_exploration(mode, right, score):
     """Always right reaches the end from anywhere, always left never does."""
     config = replace(TINY, mode=mode, hidden=(), explore_end=1.0, eval_episodes=8)
     trainer = with_weights(trainer_of(config), [0.0] * 11 + [right])
-    with quick_programs():
-        first, second = trainer.evaluate(), trainer.evaluate()
+    first, second = trainer.evaluate(), trainer.evaluate()
     trainer.close()
     assert first["eval_return"] == score
     assert first["eval_return_std"] == 0
@@ -56,10 +54,9 @@ def stored(trainer):
 @pytest.mark.parametrize("mode", MODES)
 def test_sarsa_does_next_what_it_stored_as_the_next_action(mode):
     config = replace(TINY, mode=mode, sarsa=True, buffer_size=400, explore_end=1.0)
-    with quick_programs():
-        trainer = trainer_of(config)
-        while trainer.step < trainer.total:
-            trainer.advance(Clock())
+    trainer = trainer_of(config)
+    while trainer.step < trainer.total:
+        trainer.advance(Clock())
     rows = stored(trainer)
     trainer.close()
     goes_on = ~(rows["terminated"] | rows["truncated"])[:-1]
@@ -73,10 +70,9 @@ def test_sarsa_does_next_what_it_stored_as_the_next_action(mode):
 def test_rows_follow_one_another(mode):
     """The successor of a step is where the next one begins, but for ends."""
     config = replace(TINY, mode=mode, buffer_size=400)
-    with quick_programs():
-        trainer = trainer_of(config)
-        while trainer.step < trainer.total:
-            trainer.advance(Clock())
+    trainer = trainer_of(config)
+    while trainer.step < trainer.total:
+        trainer.advance(Clock())
     rows = stored(trainer)
     trainer.close()
     goes_on = ~(rows["terminated"] | rows["truncated"])[:-1]

@@ -11,7 +11,6 @@ from chain_runs import (
     hosted_q,
     n_step_fixed_point,
 )
-from dqn_cases import quick_programs
 
 pytestmark = pytest.mark.slow
 
@@ -67,12 +66,10 @@ def test_n_step_learning_of_one_step_has_the_ordinary_fixed_point():
 
 
 def test_the_hosted_chain_is_solved():
-    with quick_programs():
-        found = hosted_q("loopless/Chain-v0", vectorization="async", prioritized="exact")
+    found = hosted_q("loopless/Chain-v0", vectorization="async", prioritized="exact")
     np.testing.assert_allclose(found, SHORT.optimal_q(GAMMA), atol=TOLERANCE)
 
 
 def test_a_time_limit_is_no_end_of_the_world_in_hosted_mode():
-    with quick_programs():
-        found = hosted_q("loopless/ChainForever-v0", learning_rate=0.2, steps=25_600)
+    found = hosted_q("loopless/ChainForever-v0", learning_rate=0.2, steps=25_600)
     np.testing.assert_allclose(found, FOREVER.optimal_q(GAMMA), atol=10 * TOLERANCE)

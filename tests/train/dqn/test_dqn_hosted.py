@@ -6,7 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from dqn_cases import algorithm_of, arrays_of, assert_near, quick, small, transitions
+from dqn_cases import algorithm_of, arrays_of, assert_near, small, transitions
 from run_results import TINY, checkpoint_files, events, go, resume, rows, train, trainer_of
 
 from loopless.envs import EnvError
@@ -130,7 +130,7 @@ def test_no_window_crosses_a_cut(prioritized, envs, written):
     rows.pop("next_action")
     replay = algorithm.replay.add(algorithm.replay.init(), rows)
     before = arrays_of(replay)
-    replay = quick(lambda replay: end_episodes(algorithm, replay))(replay)
+    replay = jax.jit(lambda replay: end_episodes(algorithm, replay))(replay)
     after = arrays_of(replay)
     packed = next(name for name in after if name.endswith(".packed"))
     assert all(np.array_equal(before[name], after[name]) for name in after if name != packed)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from dqn_cases import quick_programs
 from run_results import TINY, calls_of_programs, trainer_of
 
 from loopless.runs.progress.clock import Clock
@@ -24,10 +23,9 @@ KINDS = {
 @pytest.fixture(scope="module", params=KINDS)
 def trainer(request):
     """A compiled run beyond its first chunk of learning."""
-    with quick_programs():
-        trainer = trainer_of(replace(LARGE, **KINDS[request.param]))
-        for _ in range(3):
-            trainer.advance(Clock())
+    trainer = trainer_of(replace(LARGE, **KINDS[request.param]))
+    for _ in range(3):
+        trainer.advance(Clock())
     return trainer
 
 
@@ -95,10 +93,9 @@ def test_the_buffer_is_given_up_and_written_in_place(trainer):
 
 @pytest.fixture(scope="module")
 def hosted():
-    with quick_programs():
-        trainer = trainer_of(replace(LARGE, mode="hosted", prioritized="exact"))
-        for _ in range(3):
-            trainer.advance(Clock())
+    trainer = trainer_of(replace(LARGE, mode="hosted", prioritized="exact"))
+    for _ in range(3):
+        trainer.advance(Clock())
     yield trainer
     trainer.close()
 

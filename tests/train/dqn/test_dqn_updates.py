@@ -14,13 +14,12 @@ from dqn_cases import (
     assert_same,
     filled,
     learner_of,
-    loop_of,
-    quick,
     small,
     transitions,
 )
 
 from loopless.train.dqn.algorithm import DQNReport
+from loopless.train.dqn.loop import Loop
 
 pytestmark = pytest.mark.slow
 
@@ -40,12 +39,12 @@ def learned(options: dict, updates: int, dtype: str = "float32"):
     algorithm = algorithm_of(config, dtype)
     start = learner_of(algorithm, dtype), filled(algorithm), KEY, BETA
     if config.mega_batch:
-        loop = loop_of(algorithm)
+        loop = Loop(algorithm)
     else:  # but for how often they are called, the loop's functions are the same for all counts
         kind = (*sorted(options.items()), dtype)
-        loop = LOOPS.setdefault(kind, loop_of(algorithm))
+        loop = LOOPS.setdefault(kind, Loop(algorithm))
         loop.config = config
-    return quick(algorithm.learn)(*start), loop.learn(*start)
+    return jax.jit(algorithm.learn)(*start), loop.learn(*start)
 
 
 @pytest.mark.parametrize(("variant", "updates"), COUNTS)
@@ -80,7 +79,7 @@ def test_priorities_are_the_errors_before_each_step(mode):
     targets = algorithm.targets(learner.weights, batch, next_q)
     q = algorithm.values(learner.weights, batch["obs"])
     errors = np.abs(q[np.arange(4), batch["action"]] - targets) + config.priority_epsilon
-    _, after, _ = quick(algorithm.learn)(learner, replay, KEY, BETA)
+    _, after, _ = jax.jit(algorithm.learn)(learner, replay, KEY, BETA)
     leaves = np.asarray(after.tree)[-algorithm.replay.leaves :]
     expected = np.asarray(replay.tree)[-algorithm.replay.leaves :].copy()
     expected[np.asarray(batch["indices"])] = errors
@@ -99,7 +98,7 @@ def test_e28_repeats_make_distinct_steps_and_hoisted_targets_are_exact_with_a_ta
     learner, replay = learner_of(algorithm), filled(algorithm)
     batch = jax.tree.map(lambda x: x[0], algorithm.sample(replay, KEY, BETA, 1))
     first = algorithm.target_values(learner, batch)
-    update, thetas, targets = quick(algorithm.update), [], []
+    update, thetas, targets = jax.jit(algorithm.update), [], []
     for _ in range(8):
         now = algorithm.target_values(learner, batch)
         targets.append(algorithm.targets(learner.weights, batch, now))
@@ -108,7 +107,7 @@ def test_e28_repeats_make_distinct_steps_and_hoisted_targets_are_exact_with_a_ta
     assert len({theta.tobytes() for theta in thetas}) == 8
     same = [np.array_equal(targets[0], other) for other in targets[1:]]
     assert all(same) if target == "replace" else not any(same)
-    fused, _, _ = quick(algorithm.learn)(learner_of(algorithm), replay, KEY, BETA)
+    fused, _, _ = jax.jit(algorithm.learn)(learner_of(algorithm), replay, KEY, BETA)
     np.testing.assert_allclose(fused.weights, thetas[-1], rtol=1e-5, atol=1e-6)
 
 
@@ -116,18 +115,18 @@ def test_e29_the_mega_batch_is_another_algorithm_whose_gradient_is_the_mean_of_t
     each = algorithm_of(small(updates=4, optimizer="sgd"))
     mega = algorithm_of(small(updates=4, optimizer="sgd", mega_batch=True))
     learner, replay = learner_of(each), filled(each)
-    batches = quick(each.sample, static_argnums=3)(replay, KEY, BETA, 4)
+    batches = jax.jit(each.sample, static_argnums=3)(replay, KEY, BETA, 4)
     one = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batches)
 
-    @quick
+    @jax.jit
     def gradient(batch):
         return each.gradient(learner.weights, batch, each.target_values(learner, batch))[0]
 
     whole = gradient(one)
     parts = [gradient(jax.tree.map(lambda x, i=i: np.asarray(x)[i], batches)) for i in range(4)]
     np.testing.assert_allclose(np.mean(parts, 0), whole, rtol=1e-5, atol=1e-6)
-    by_steps, _, _ = quick(each.learn)(learner, replay, KEY, BETA)
-    by_mega, _, _ = quick(mega.learn)(learner, replay, KEY, BETA)
+    by_steps, _, _ = jax.jit(each.learn)(learner, replay, KEY, BETA)
+    by_mega, _, _ = jax.jit(mega.learn)(learner, replay, KEY, BETA)
     assert int(by_steps.updates) == 4
     assert int(by_mega.updates) == 1
     assert np.abs(by_steps.weights - by_mega.weights).max() > 1e-3
@@ -138,7 +137,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch():
     for options in ({"accumulate": 4}, {"batch_size": 16}):
         algorithm = algorithm_of(small(**options))
         learner, replay = learner_of(algorithm), filled(algorithm)
-        learners.append(quick(algorithm.learn)(learner, replay, KEY, BETA)[0])
+        learners.append(jax.jit(algorithm.learn)(learner, replay, KEY, BETA)[0])
     assert_near(*learners, rtol=1e-5, atol=1e-6)
 
 
@@ -177,7 +176,7 @@ def test_e12_an_update_that_is_not_finite_changes_nothing(mode, bad):
     """1e30 is a number, but its square is none in float32."""
     algorithm = algorithm_of(small(prioritized=mode, updates=2, batch_size=16, on_nan="skip"))
     learner, replay = learner_of(algorithm), spoiled(algorithm, bad)
-    after, written, report = quick(algorithm.learn)(learner, replay, KEY, BETA)
+    after, written, report = jax.jit(algorithm.learn)(learner, replay, KEY, BETA)
     assert not np.isfinite(report.loss).any()
     assert int(after.skipped) == 2
     assert not bool(after.failed)
@@ -192,13 +191,13 @@ def test_e12_an_update_that_is_not_finite_changes_nothing(mode, bad):
 def test_e12_after_it_learning_stops_or_goes_on_as_was_asked(on_nan, goes_on):
     algorithm = algorithm_of(small(on_nan=on_nan, updates=32, batch_size=1))
     learner, replay = learner_of(algorithm), spoiled(algorithm)
-    after, _, report = quick(algorithm.learn)(learner, replay, KEY, BETA)
+    after, _, report = jax.jit(algorithm.learn)(learner, replay, KEY, BETA)
     finite = np.isfinite(np.asarray(report.loss)[:, 0])
     assert 0 < finite.sum() < 32
     first_bad = int(np.argmin(finite))
     assert int(after.updates) == (finite.sum() if goes_on else first_bad)
     assert bool(after.failed) is not goes_on
-    again, _, _ = quick(algorithm.learn)(after, replay, KEY, BETA)
+    again, _, _ = jax.jit(algorithm.learn)(after, replay, KEY, BETA)
     assert np.array_equal(again.weights, after.weights) is not goes_on
     assert np.all(np.isfinite(again.weights))
 
@@ -240,7 +239,7 @@ def test_polyak_takes_over_a_share():
 
 def test_the_target_network_starts_as_a_copy():
     algorithm = algorithm_of(small())
-    learner, _ = quick(algorithm.init)(KEY)
+    learner, _ = jax.jit(algorithm.init)(KEY)
     assert_same(learner.target, learner.weights)
 
 
@@ -272,7 +271,7 @@ def test_a_report_is_of_the_batch_before_the_step():
     targets = algorithm.targets(learner.weights, batch, algorithm.target_values(learner, batch))
     q = np.asarray(algorithm.values(learner.weights, batch["obs"]))[np.arange(4), batch["action"]]
     errors = q - np.asarray(targets)
-    _, _, report = quick(algorithm.learn)(learner, replay, KEY, BETA)
+    _, _, report = jax.jit(algorithm.learn)(learner, replay, KEY, BETA)
     assert DQNReport._fields == ("loss", "td_error", "q_mean", "gradient_norm")
     expected = {"loss": (errors**2).mean(), "td_error": np.abs(errors).mean(), "q_mean": q.mean()}
     found = {name: float(getattr(report, name)[0, 0]) for name in expected}

@@ -1,9 +1,9 @@
 """Running statistics merged in windows are those of all rows at once; fillers do not count."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dqn_cases import quick
 from ppo_cases import ENVS, KEY, STEPS, algorithm_of, learner_of, rollout_of, small
 
 from loopless.train.engine.rollouts import (
@@ -43,7 +43,7 @@ def test_rewards_are_scaled_by_the_deviation_of_each_env_s_discounted_return():
     """The running return by a loop, over two windows, reset at starts."""
     config = small(normalize_rewards=True)
     statistics, carried = Statistics.empty(), jnp.zeros(ENVS, jnp.float32)
-    scale, running, seen = quick(scale_rewards), np.zeros(ENVS), []
+    scale, running, seen = jax.jit(scale_rewards), np.zeros(ENVS), []
     for window in range(2):
         rollout = rollout_of(seed=window)
         scaled, statistics, carried = scale(
@@ -62,11 +62,11 @@ def test_rewards_are_scaled_by_the_deviation_of_each_env_s_discounted_return():
 def test_observations_are_normalised_by_what_was_seen_before_the_rollout():
     algorithm = algorithm_of(small(normalize_obs=True), dtype="float32")
     learner, first, second = learner_of(algorithm, "float32"), rollout_of(), rollout_of(seed=2)
-    learn = quick(algorithm.learn)
+    learn = jax.jit(algorithm.learn)
     learner, _ = learn(learner, learner.acting(), first, KEY, jnp.int32(0))
     rows = first.all_obs[:-1].reshape(-1, 3)
     np.testing.assert_allclose(learner.obs.mean, rows.mean(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(learner.obs.variance, rows.var(0), rtol=1e-4)
-    _, thought = quick(algorithm.prepare)(learner, learner.acting(), second)
+    _, thought = jax.jit(algorithm.prepare)(learner, learner.acting(), second)
     expected = (second.all_obs[:-1] - rows.mean(0)) / rows.std(0)
     np.testing.assert_allclose(thought["obs"], expected, rtol=1e-3, atol=1e-4)

@@ -11,7 +11,7 @@ from run_results import calls_of_programs, checkpoint_files, events, rows
 from loopless.reference.text import window_starts
 from loopless.runs.progress.clock import Clock
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_renderer", "quick_text")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_renderer")]
 
 
 @pytest.fixture(scope="module")

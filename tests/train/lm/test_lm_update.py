@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dqn_cases import quick
 
 from loopless.nets.gpt.model import GPT
 from loopless.train.lm.algorithm import (
@@ -35,12 +34,12 @@ def algorithm_of(**options) -> Algorithm:
 
 
 ALGORITHM = algorithm_of()
-UPDATE = quick(ALGORITHM.update)
+UPDATE = jax.jit(ALGORITHM.update)
 
 
 @pytest.fixture(scope="module")
 def learner():
-    return quick(ALGORITHM.init)(jax.random.key(3))
+    return jax.jit(ALGORITHM.init)(jax.random.key(3))
 
 
 def rows(accumulate: int = 1, batch: int = 4, updates: tuple = (), seed: int = 0):
@@ -55,7 +54,7 @@ def plain_loss(model: GPT, windows) -> jax.Array:
     return -jnp.take_along_axis(logs, windows[:, 1:, None], -1).mean()
 
 
-plain_gradient = quick(jax.value_and_grad(plain_loss))
+plain_gradient = jax.jit(jax.value_and_grad(plain_loss))
 
 
 def leaves(tree) -> dict[str, np.ndarray]:
@@ -120,7 +119,9 @@ def test_the_step_size_rises_in_a_line_and_falls_by_a_cosine():
 def test_accumulated_gradients_are_those_of_the_whole_batch(learner):
     whole = rows(1, 4)
     parts = {"windows": whole["windows"].reshape(2, 2, -1)}
-    apart, told = quick(algorithm_of(accumulate=2, batch=2).update)(learner, (), parts, np.int32(5))
+    apart, told = jax.jit(algorithm_of(accumulate=2, batch=2).update)(
+        learner, (), parts, np.int32(5)
+    )
     together, all_told = UPDATE(learner, (), whole, np.int32(5))
     for name, expected in leaves(together.weights).items():
         np.testing.assert_allclose(leaves(apart.weights)[name], expected, atol=1e-6, err_msg=name)
@@ -129,7 +130,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(learner):
 
 def test_a_chunk_is_its_updates_one_after_the_other_however_long_it_is(learner):
     many = rows(updates=(4,))
-    chunk = quick(ALGORITHM.chunk)
+    chunk = jax.jit(ALGORITHM.chunk)
     found, sums = chunk(learner, (), many, np.int32(2), np.int32(3))
     own, total = learner, 0.0
     for i in range(3):
@@ -149,7 +150,7 @@ def test_an_update_that_is_not_finite_changes_nothing(learner, on_nan):
         return jnp.where(rows["bad"], jnp.nan, 1) * loss, stats
 
     algorithm = Algorithm(replace(CONFIG, on_nan=on_nan), VOCABULARY, poisoned)
-    update = quick(algorithm.update)
+    update = jax.jit(algorithm.update)
     bad, good = (rows() | {"bad": np.array([flag])} for flag in (True, False))
     after, _ = update(learner, (), bad, np.int32(0))
     same = {**leaves(after.weights), **leaves(after.moments)}
@@ -167,7 +168,7 @@ def test_validation_counts_real_windows_only(learner):
     padded = np.zeros((2, 3, windows.shape[-1]), np.int32)
     padded.reshape(6, -1)[:5] = windows
     counted = np.arange(6).reshape(2, 3) < 5
-    found = quick(validation_loss)(learner.weights, padded, counted)
+    found = jax.jit(validation_loss)(learner.weights, padded, counted)
     expected, _ = plain_gradient(learner.weights, windows)
     assert float(found) == pytest.approx(float(expected), rel=1e-6)
 

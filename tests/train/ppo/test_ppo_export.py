@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from dqn_cases import quick_programs
 from ppo_cases import CHOICE, CHOICES, NUMBERS, algorithm_of, learner_of, small
 
 from loopless.envs.spaces import Box
@@ -108,8 +107,7 @@ def test_an_export_of_convolutions_acts_like_the_policy():
 def check(algorithm, acting, observations):
     """A policy's greedy actions against the reader's, one observation after the other."""
     reader = Reader(*describe_policy(algorithm, acting))
-    with quick_programs():
-        policy = make_policy(algorithm, acting, 0, greedy=True)
+    policy = make_policy(algorithm, acting, 0, greedy=True)
     ours = np.array([policy(obs[None])[0].copy() for obs in observations])
     theirs = np.array([reader(obs) for obs in observations])
     np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -6,7 +6,6 @@ from itertools import pairwise
 import jax
 import numpy as np
 import pytest
-from dqn_cases import quick, quick_programs
 from run_results import calls_of_programs, resume, train, trainer_of
 
 from loopless.envs import HostedEnvs
@@ -54,10 +53,9 @@ def test_every_kind_of_run_trains_and_is_judged(kind):
     trainer = trainer_of(replace(TINY, **KINDS[kind]))
     calls = seen_by_the_learner(trainer)
     try:
-        with quick_programs():
-            while trainer.step < trainer.total:
-                row = trainer.advance(Clock())
-            evaluation = trainer.evaluate()
+        while trainer.step < trainer.total:
+            row = trainer.advance(Clock())
+        evaluation = trainer.evaluate()
     finally:
         trainer.close()
     assert row["updates"] == 10 * (1 if kind == "a2c" else 4)
@@ -101,7 +99,7 @@ def fillers_have_no_weight(trainer, calls):
     """What a filler says changes nothing that is learned."""
     fillers = sum(int((~rollout.valid).sum()) for _, _, rollout, _ in calls)
     assert fillers > 0
-    learn = quick(lambda *args: learn_rollout(trainer.agent.algorithm, *args))
+    learn = jax.jit(lambda *args: learn_rollout(trainer.agent.algorithm, *args))
     number = next(i for i, call in enumerate(calls) if not call[2].valid.all())
     before, acted, rollout, after = calls[number]
     valid = rollout.valid
@@ -132,9 +130,8 @@ def test_a_hosted_run_is_resumed_from_its_weights(tmp_path):
 def test_a_rollout_is_one_call_and_acting_is_none(tmp_path):
     trainer = trainer_of(replace(TINY, steps=1_600))
     try:
-        with quick_programs():
-            trainer.advance(Clock())
-            calls = calls_of_programs(tmp_path, lambda: trainer.advance(Clock()))
+        trainer.advance(Clock())
+        calls = calls_of_programs(tmp_path, lambda: trainer.advance(Clock()))
         assert calls == 2
     finally:
         trainer.close()

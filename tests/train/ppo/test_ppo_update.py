@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import plain_ppo
 import pytest
-from dqn_cases import quick
 from ppo_cases import (
     CHOICE,
     KEY,
@@ -44,7 +43,7 @@ def both(actions=CHOICE, fillers=False, **options):
     algorithm = algorithm_of(config, actions)
     learner, rollout = learner_of(algorithm), rollout_of(actions, fillers=fillers)
     number = jnp.int32(0)
-    learned = quick(algorithm.learn)(learner, learner.acting(), rollout, KEY, number)
+    learned = jax.jit(algorithm.learn)(learner, learner.acting(), rollout, KEY, number)
     named = rollout._asdict()
     if rollout.valid is None:
         named["valid"] = np.ones(rollout.reward.shape, bool)
@@ -156,7 +155,7 @@ def test_a_mutant_is_caught(mutant, monkeypatch):
 
 def learned(algorithm, rollout, learner=None, number=0):
     learner = learner_of(algorithm) if learner is None else learner
-    return quick(algorithm.learn)(learner, learner.acting(), rollout, KEY, jnp.int32(number))
+    return jax.jit(algorithm.learn)(learner, learner.acting(), rollout, KEY, jnp.int32(number))
 
 
 def test_more_cuts_than_expected_cost_a_pass_and_change_nothing():

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dqn_cases import quick
 from ppo_cases import KEY, NUMBERS, algorithm_of, learner_of, rollout_of, small
 
 from loopless.envs import autoreset, make_compiled
@@ -38,8 +37,8 @@ def trained(env, config):
     algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
     run = CompiledPPO(algorithm, world, world)
     key, rollouts = jax.random.key(config.seed), np.int32(config.steps // config.rollout_size)
-    chunk = quick(run.chunk)
-    carry, _ = chunk(quick(run.init)(key), key, np.int32(0), rollouts)
+    chunk = jax.jit(run.chunk)
+    carry, _ = chunk(jax.jit(run.init)(key), key, np.int32(0), rollouts)
     _, (late, _) = chunk(carry, key, rollouts, np.int32(4))
     return algorithm, carry, float(late.total_return / late.ended)
 
@@ -86,7 +85,7 @@ def test_illegal_actions_are_never_taken():
     algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
     run = CompiledPPO(algorithm, world, world)
 
-    @quick
+    @jax.jit
     def collect(key):
         _, rollout, _ = run.collect(key, jnp.int32(0), key, run.init(key))
         return rollout
@@ -122,7 +121,7 @@ def sequences_are_thought_over_in_order():
     rollout = rollout_of(memory=jnp.asarray(start))
     after = memories(algorithm, learner, rollout)
     net = algorithm.rebuild(learner.weights)
-    _, rows = quick(algorithm.prepare)(learner, learner.acting(), rollout)
+    _, rows = jax.jit(algorithm.prepare)(learner, learner.acting(), rollout)
     config = algorithm.config
     for t in range(6):
         before = start if t == 0 else after[t - 1]
@@ -155,13 +154,13 @@ def test_a_window_goes_on_where_the_last_one_ended():
         world = autoreset(env, 2)
         algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
         carry, found, key = (
-            quick(CompiledPPO(algorithm, world, world).init)(KEY),
+            jax.jit(CompiledPPO(algorithm, world, world).init)(KEY),
             [],
             jax.random.key(1),
         )
         noise = np.asarray(algorithm.head.noise(key, (12, 2)))
 
-        @quick
+        @jax.jit
         def collect(noise, number, carry):
             own = replace(algorithm, head=_Fixed(algorithm.head, noise))
             carry, rollout, _ = CompiledPPO(own, world, world).collect(KEY, number, key, carry)
@@ -198,7 +197,7 @@ def test_minibatches_of_sequences_are_whole_columns():
     algorithm = algorithm_of(small(**SEQUENCES))
     rollout = rollout_of(memory=jnp.arange(16.0).reshape(4, 4))
     learner = learner_of(algorithm)
-    _, rows = quick(algorithm.prepare)(learner, learner.acting(), rollout)
+    _, rows = jax.jit(algorithm.prepare)(learner, learner.acting(), rollout)
     units = flatten_steps(rows, rollout.memory)
     parts = cut_minibatches(units, jnp.array([2, 0, 3, 1]), 2)
     assert parts["obs"].shape == (2, 6, 2, 3)
@@ -216,7 +215,7 @@ def the_old_log_probability_is_that_of_the_action():
     algorithm = algorithm_of(small(squash=True), NUMBERS)
     learner, rollout = learner_of(algorithm), rollout_of(NUMBERS)
     u = np.asarray(rollout.action, np.float64)
-    _, rows = quick(algorithm.prepare)(learner, learner.acting(), rollout._replace(action=u))
+    _, rows = jax.jit(algorithm.prepare)(learner, learner.acting(), rollout._replace(action=u))
     net = algorithm.rebuild(learner.weights)
     mean, log_std, _ = (np.asarray(x) for x in net(rollout.all_obs[:-1]))
     normal = -0.5 * ((u - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
