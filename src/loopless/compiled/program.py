@@ -34,8 +34,7 @@ SIZE = 0  # of the first row: how many numbers the working memory holds
 
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 _SELU_SCALE, _SELU_ALPHA = np.float32(1.0507009873554805), np.float32(1.6732632423543772)
-_ROOT_HALF, _ROOT_2_OVER_PI = np.float32(math.sqrt(0.5)), np.float32(math.sqrt(2 / math.pi))
-_CUBIC = np.float32(0.044715)  # of GELU's approximation by tanh
+_ROOT_HALF, _ROOT_2_OVER_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
 
 
 @intrinsic
@@ -259,28 +258,28 @@ def _activate(code, x, numbers, y):
 
 @jit()
 def _rarer(code, x, numbers):
-    """Return one of the functions that call the C library."""
-    if code == GELU:
-        return _HALF * x * (_ONE + np.float32(math.erf(x * _ROOT_HALF)))
-    if code == GELU_TANH:
-        return _HALF * x * (_ONE + _tanh(_ROOT_2_OVER_PI * (x + _CUBIC * x * x * x)))
+    """Return one of the functions that call the C library, in float64."""
+    x = np.float64(x)
+    if code == GELU:  # x Φ(x), as erfc loses no digits where Φ is small
+        return 0.5 * x * math.erfc(-x * _ROOT_HALF)
+    if code == GELU_TANH:  # ½ (1 + tanh z) = 1 / (1 + exp(−2z))
+        return x / (1 + math.exp(-2 * _ROOT_2_OVER_PI * (x + 0.044715 * x * x * x)))
     if code == SOFTPLUS:
         return _softplus(x, numbers[0], numbers[1])
-    if code == EXP:
-        return np.float32(math.exp(x))
-    if code == LOG:
-        return np.float32(math.log(x))
-    if code == SQRT:
-        return np.float32(math.sqrt(x))
     if code == MISH:
-        return x * _tanh(_softplus(x, _ONE, np.float32(20)))
+        return x * math.tanh(_softplus(x, 1.0, 20.0))
+    if code == EXP:
+        return math.exp(x)
+    if code == LOG:
+        return math.log(x)
+    if code == SQRT:
+        return math.sqrt(x)
     return abs(x)
 
 
 @jit(inline=True)
 def _softplus(x, beta, threshold):
-    z = x * beta
-    return x if z > threshold else np.float32(math.log1p(math.exp(z))) / beta
+    return x if x * beta > threshold else math.log1p(math.exp(x * beta)) / beta
 
 
 @jit(inline=True)

@@ -38,7 +38,7 @@ class Network:
         self,
         where: str,
         modules: Sequence[nn.Module | torch.Tensor],
-        end: Callable[[list[Any]], list[list[int]]],
+        end: Callable[[Table, list[Any]], list[list[int]]],
     ) -> None:
         self.where, self.modules, self.end = where, modules, end
         for module in modules:
@@ -85,8 +85,9 @@ class Network:
         assert reader.observation is not None
         self.width, self.products = reader.observation.width, table.products
         self.shape = (self.width,)
+        last = self.end(table, outputs)
         rows = [table.row(table.size), *table.loads, *table.steps]
-        rows += [table.row(*row) for row in self.end(outputs)]
+        rows += [table.row(*row) for row in last]
         at = {id(row): i for i, row in enumerate(rows)}
         self._table, self._numbers = np.array(rows, np.int64), table.numbers
         self._places = [(at[id(slot.row)], slot.column) for slot in table.slots]
@@ -274,7 +275,7 @@ def _name(node: torch.fx.Node) -> str:
     """Return what a message calls this operation."""
     target = str(node.target).removeprefix("0.")
     if node.op == "call_module":
-        return "the module" if target == "0" else f'layer "{target}"'
+        return "the module" if node.target == "0" else f'layer "{target}"'
     if node.op == "placeholder":
         return "the observation"
     if node.op == "output":
