@@ -1,0 +1,301 @@
+"""The suite `own_code`: what `fuse`, `forward` and `actor` gain in somebody's own PyTorch code.
+
+Updates and their check are in `plain.py`. Whole programs are the pairs of examples/adopt, before
+and after, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import statistics
+import sys
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import loopless as ll
+from loopless.bench.contest import Call, Contender, Contest, Verdict
+from loopless.bench.result import Headline, Measurement, Result
+from loopless.bench.suites import Options, Say
+from loopless.bench.targets import Rows, as_fast, at_most, attach, beside, per_item
+from loopless.bench.timing import Budget
+from pages import Lines, grid, section
+from suites.own_code import plain
+from suites.own_code.plain import PPOUpdates, QUpdates, Updates, mlp
+from suites.processes import one_thread, run_child, torch
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "adopt"
+FUSE, EAGER = "loopless.fuse", "PyTorch, eager, fused Adam"
+FORWARD, MODULE = "loopless.forward", "PyTorch module, no_grad"
+ACTOR, CATEGORICAL = "loopless.actor", "PyTorch modules and Categorical"
+BEFORE, AFTER = "before: eager PyTorch", "after: loopless"
+
+SMALL, LARGE = QUpdates((64,), 32, 1), QUpdates((256, 128), 64, 32)
+FASTER: dict[Updates, float] = {
+    SMALL: 4.5,
+    replace(SMALL, updates=4): 12.0,
+    replace(SMALL, updates=32): 25.0,
+    PPOUpdates(): 6.0,
+    LARGE: 2.8,
+}
+FIRST_CALL_S = 4.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """A pair of examples/adopt, for how many steps it runs, and what it must gain."""
+
+    name: str
+    label: str
+    steps: int
+    quick_steps: int
+    factor: float | None = None
+
+
+PROGRAMS = (
+    Program("dqn", "DQN [120, 84], batch 128, an update in ten steps", 60_000, 3_000, 2.5),
+    Program("ppo", "PPO, 4 envs × 128 steps, 4 × 4 updates", 80_000, 4_096, 3.0),
+    Program("founding_dqn", "DQN [64], batch 32, 32 updates in four steps", 6_000, 400, 20.0),
+    Program("sac", "SAC [64, 64], batch 128, three optimizers, an update a step", 6_000, 1_200),
+)
+REPEATS = 3
+FORWARD_FACTOR, ACTOR_FACTOR = 10.0, 20.0
+
+TITLES = {
+    "update": "One update, of K in a call; parameters and optimizer read and written",
+    "first": "The first call: capture, compilation and its check",
+    "program": "Whole programs, before and after (examples/adopt): steps a second",
+    "forward": "A network [64, 64], NumPy in and NumPy out",
+    "actor": "Action, log-probability and value, two networks [64, 64]",
+}
+HEADLINES = (
+    Headline(
+        "your own PyTorch update, Q-network [64], batch 32, 32 in one call", "update",
+        replace(SMALL, updates=32).label, FUSE, ((EAGER, "eager PyTorch"),), "further",
+    ),
+    Headline(
+        "your own policy acting: action, log-probability, value", "actor",
+        "one observation", ACTOR, ((CATEGORICAL, "PyTorch"),), "further",
+    ),
+)  # fmt: skip
+
+
+def run(options: Options, result: Result, say: Say) -> None:
+    """Measure everything. Rows are added to `result` as they come; Ctrl-C passes through."""
+    contest = Contest(result, Budget(2e-3, total_s=0.3 if options.quick else 3.0), say)
+    torch.set_num_threads(options.threads)
+    result.settings |= {"optimizer": "Adam", "learning_rate": plain.RATE}
+    for case in list(FASTER)[:1] if options.quick else FASTER:
+        measure_update(case, contest)
+    for rows in (1,) if options.quick else (1, 4, 16, 64, 256):
+        contest.run("forward", Acting(rows), FORWARDS, partial(judge_one, FORWARD, MODULE))
+        contest.run("actor", Acting(rows), ACTORS, partial(judge_one, ACTOR, CATEGORICAL))
+    measure_first(contest)
+    for program in PROGRAMS[:1] if options.quick else PROGRAMS:
+        measure_program(program, contest, quick=options.quick)
+
+
+def page(result: Result) -> list[Lines]:
+    """Lay out the results page: a table for each section."""
+    return [
+        grid("one update", section(result, "update"), "case", "contender"),
+        grid("the first call", section(result, "first")),
+        grid("whole program", section(result, "program"), "case", "contender"),
+        grid("forward", section(result, "forward")),
+        grid("actor", section(result, "actor")),
+    ]
+
+
+# --- updates -------------------------------------------------------------------------------------
+
+
+def measure_update(case: Updates, contest: Contest) -> None:
+    contest.run("update", case, UPDATES, partial(judge_update, case))
+
+
+def judge_update(case: Updates, rows: Rows) -> list[Measurement]:
+    rows = [per_item(row, case.updates) for row in rows]
+    return attach(rows, FUSE, as_fast(rows, FUSE, {EAGER: FASTER[case]} if case in FASTER else {}))
+
+
+def _fuse(case: Updates) -> Call:
+    net, *others = case.modules()
+    optimizer = torch.optim.Adam(net.parameters(), lr=plain.RATE, fused=True)
+    step = ll.fuse(case.loss, net, optimizer, max_gradient_norm=case.max_norm)
+    if case.updates == 1:
+        batch = {name: x[0] for name, x in case.rows.items()}
+        return Call(lambda: step(batch, *others), lambda _: plain.as_vector(net))
+    many = partial(step.many, case.rows, *others, indices=case.indices)
+    return Call(many, lambda _: plain.as_vector(net))
+
+
+UPDATES = (
+    Contender(FUSE, "loopless", "ours", _fuse, plain.TOLERANCE),
+    Contender(EAGER, "torch", "reference", plain.eager, plain.TOLERANCE),
+)
+
+
+def measure_first(contest: Contest) -> None:
+    """Measure the first call of `fuse` in a fresh process."""
+    row = Measurement("first", SMALL.label, FUSE, "loopless", "ours", unit="s")
+    row = contest.measure(row, partial(child_number, "first"))
+    limit = at_most(FIRST_CALL_S, row.value, f"{FIRST_CALL_S:g} s")
+    contest.keep([replace(row, targets=(limit,))])
+
+
+# --- acting --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Acting:
+    """Policy and critic of two hidden layers, and observations."""
+
+    rows: int
+
+    @property
+    def label(self) -> str:
+        return "one observation" if self.rows == 1 else f"{self.rows} observations"
+
+    @cached_property
+    def obs(self) -> np.ndarray:
+        shape = (self.rows, plain.OBS) if self.rows > 1 else (plain.OBS,)
+        return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+    def modules(self) -> tuple[Any, Any]:
+        """Return policy and critic."""
+        sizes = (plain.OBS, 64, 64)
+        return mlp((*sizes, plain.ACTIONS), "Tanh", 0), mlp((*sizes, 1), "Tanh", 1)
+
+    def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
+        """Compare what was computed, given the actions that were drawn, with float64."""
+        expected, received = call.read(output)
+        error = float(np.max(np.abs(np.asarray(received) - expected)))
+        wrong = not error <= contender.tolerance
+        return Verdict(f"off by up to {error:.2g}" if wrong else "", error)
+
+    def exact(self, action: Any = None) -> np.ndarray:
+        """Return in float64 the logits; or, given actions, log-probabilities and values."""
+        policy, critic = (module.double() for module in self.modules())
+        obs = torch.from_numpy(self.obs).double()
+        with torch.no_grad():
+            logits, value = policy(obs), critic(obs).squeeze(-1)
+            if action is None:
+                return logits.numpy()
+            log_probs = logits.log_softmax(-1).gather(-1, torch.as_tensor(action)[..., None])
+            return torch.stack([log_probs.squeeze(-1), value]).numpy()
+
+
+def judge_one(ours: str, theirs: str, rows: Rows) -> list[Measurement]:
+    """Judge acting for one observation; other rows are for information."""
+    factor = {FORWARD: FORWARD_FACTOR, ACTOR: ACTOR_FACTOR}[ours]
+    single = rows[0].case == Acting(1).label
+    return attach(rows, ours, as_fast(rows, ours, {theirs: factor}) if single else [])
+
+
+def _our_forward(case: Acting) -> Call:
+    forward, obs = ll.forward(case.modules()[0]), case.obs
+    return Call(lambda: forward(obs), lambda out: (case.exact(), out))
+
+
+def _module(case: Acting) -> Call:
+    policy, obs = case.modules()[0], case.obs
+
+    def run() -> np.ndarray:
+        with torch.no_grad():
+            return policy(torch.from_numpy(obs)).numpy()
+
+    return Call(run, lambda out: (case.exact(), out))
+
+
+def _our_actor(case: Acting) -> Call:
+    policy, critic = case.modules()
+    act, obs = ll.actor(policy, "categorical", value=critic), case.obs
+    return Call(lambda: act(obs), lambda out: (case.exact(out[0]), out[1:]))
+
+
+def _categorical(case: Acting) -> Call:
+    (policy, critic), obs = case.modules(), case.obs
+    categorical = torch.distributions.Categorical
+
+    def run() -> tuple[Any, Any, Any]:
+        with torch.no_grad():
+            x = torch.from_numpy(obs)
+            distribution = categorical(logits=policy(x))
+            action = distribution.sample()
+            parts = action, distribution.log_prob(action), critic(x).squeeze(-1)
+        action, log_prob, value = (part.numpy() for part in parts)
+        return action, log_prob, value
+
+    return Call(run, lambda out: (case.exact(out[0]), out[1:]))
+
+
+FORWARDS = (
+    Contender(FORWARD, "loopless", "ours", _our_forward, 1e-5),
+    Contender(MODULE, "torch", "reference", _module, 1e-5),
+)
+ACTORS = (
+    Contender(ACTOR, "loopless", "ours", _our_actor, 1e-5),
+    Contender(CATEGORICAL, "torch", "reference", _categorical, 1e-5),
+)
+
+
+# --- whole programs ------------------------------------------------------------------------------
+
+
+def measure_program(program: Program, contest: Contest, *, quick: bool) -> None:
+    """Run both programs in turn, each in processes of its own, and take the medians."""
+    steps, repeats = (program.quick_steps, 1) if quick else (program.steps, REPEATS)
+    before = Measurement("program", program.label, BEFORE, "torch", "reference", unit="steps/s")
+    after = replace(before, contender=AFTER, library="loopless", role="ours")
+    runs = [
+        [contest.measure(row, partial(child_number, f"{program.name}_{which}", str(steps)))
+         for row, which in ((before, "before"), (after, "after"))]
+        for _ in range(repeats)
+    ]  # fmt: skip
+    rows = [middle_of(same) for same in zip(*runs, strict=True)]
+    factor = program.factor
+    targets = as_fast(rows, AFTER, {BEFORE: factor}) if factor else beside(rows, AFTER, [BEFORE])
+    contest.keep(attach(rows, AFTER, targets))
+
+
+def middle_of(rows: Rows) -> Measurement:
+    """Return the row with the median number, or the first that failed."""
+    failed = [row for row in rows if row.value is None]
+    numbers = [row.value for row in rows if row.value is not None]
+    if failed:
+        return failed[0]
+    return replace(rows[0], value=statistics.median(numbers), samples=len(numbers))
+
+
+def child_number(*words: str) -> float:
+    """Return the number that this module prints in a child that has one thread."""
+    printed = run_child("suites.own_code.suite", *words, environment=one_thread())[1]
+    return float(json.loads(printed.splitlines()[-1]))
+
+
+def first_call() -> float:
+    """Return the seconds of `fuse` and its first call, PyTorch and JAX being imported."""
+    import jax  # noqa: F401
+
+    case = SMALL
+    case.modules()
+    start = time.perf_counter()
+    _fuse(case).run()
+    return time.perf_counter() - start
+
+
+def run_program(name: str, steps: int) -> float:
+    """Return the steps a second of one of the examples."""
+    torch.set_num_threads(1)
+    names = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    return (names.get("train") or names["run"])(steps, 0)[0]
+
+
+if __name__ == "__main__":
+    what, *numbers = sys.argv[1:]
+    print(json.dumps(first_call() if what == "first" else run_program(what, int(numbers[0]))))
