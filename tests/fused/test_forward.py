@@ -309,6 +309,19 @@ def widen(module):
     module[2], module[4] = nn.Linear(64, 100), nn.Linear(100, 2)
 
 
+def cut(module):
+    """Take views of the same memory, but for the last."""
+    for name in ("weight", "bias"):
+        getattr(module[2], name).data = getattr(module[2], name).data[:32]
+    module[4].weight.data = module[4].weight.data[:, :32].contiguous()
+
+
+def cut_only(module):
+    """Take views of the same memory, and nothing else."""
+    module[4].weight.data = module[4].weight.data[:1]
+    module[4].bias.data = module[4].bias.data[:1]
+
+
 def append(module):
     module.append(nn.Linear(2, 5))
 
@@ -319,7 +332,7 @@ def drop_bias(module):
 
 IN_PLACE = [train, load]
 CHANGES = [assign, round_trip, set_data, set_parameter, from_vector, replace_layer]
-CHANGES += [replace_activation, widen, append, drop_bias]
+CHANGES += [replace_activation, widen, cut, cut_only, append, drop_bias]
 
 
 @pytest.mark.parametrize("change", IN_PLACE + CHANGES)

@@ -53,11 +53,11 @@ class Network:
         The memory that was read is held, so that an equal address means the same memory and dtype.
         """
         try:
-            addresses = [holder[name].data_ptr() for holder, name in self._tensors]
+            same = self._has_same_addresses()
         except (KeyError, AttributeError):  # a parameter is gone
             return False
         return (
-            addresses == self._addresses
+            same
             and self._children == self._children_then
             and not any(self._hooks)
             and (not self._rare or self._has_same_modes())
@@ -94,6 +94,7 @@ class Network:
         self._tensors = [(slot.stored.holder, slot.stored.name) for slot in table.slots]
         self._shapes = [slot.stored.tensor.shape for slot in table.slots]
         self._absent = table.absent
+        self._names, self._has_same_addresses = _comparison(self._tensors)
         visited = reader.visited.values()
         self._children = [module._modules for module in visited if module._modules]
         self._children_then = [dict(children) for children in self._children]
@@ -112,8 +113,24 @@ class Network:
         for (row, column), tensor in zip(self._places, tensors, strict=True):
             program[row, column] = tensor.data_ptr()
         self._held = [tensor.detach() for tensor in tensors]
-        self._addresses = [tensor.data_ptr() for tensor in tensors]
+        for i, tensor in enumerate(tensors):
+            self._names[f"address_{i}"] = tensor.data_ptr()
         self.program = program
+
+
+def _comparison(tensors: list[tuple[dict, str]]) -> tuple[dict[str, Any], Callable[[], bool]]:
+    """Return a function that compares addresses and sizes with those in the names beside it.
+
+    The size of a vector need not be compared, as its layer's matrix has changed with it. The
+    function is written out, because it runs at every call: a loop would take half as long again.
+    """
+    names, terms = {}, []
+    for i, (holder, name) in enumerate(tensors):
+        names[f"holder_{i}"], names[f"size_{i}"] = holder, holder[name].numel()
+        term = f"(tensor := holder_{i}[{name!r}]).data_ptr() == address_{i}"
+        matrix = holder[name].ndim > 1
+        terms.append(f"{term} and tensor.numel() == size_{i}" if matrix else term)
+    return names, eval(f"lambda: {' and '.join(terms) or True}", names)
 
 
 def _reads_mode(module: nn.Module) -> bool:
