@@ -417,7 +417,7 @@ REFUSED = {
     ),
     "bounds of another size": (
         lambda: actor(Two(head(2), head(2)), "squashed", bounds=(np.zeros(3), np.ones(3))),
-        "bounds must be numbers, or 2 each",
+        "bounds must be finite with low < high, numbers or 2 each",
     ),
     "option": (
         lambda: actor(mlp(3, 2), "categorical", log_std=LOG_STD),

@@ -9,6 +9,7 @@ the operations, and what is done with the outputs. `fused.table` writes it.
 
 # Numba's decorators change what a function's signature means:
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportPrivateImportUsage=false
 
 import math
 

@@ -226,14 +226,13 @@ class Actor:
         """Return the address of the middles and half widths of a squashed action's bounds."""
         low, high = (-1.0, 1.0) if self._bounds is None else self._bounds
         try:
-            low, high = (np.broadcast_to(np.asarray(b, float), self._width) for b in (low, high))
+            ends = np.broadcast_to(np.array([low, high], float).T, (self._width, 2)).T
         except ValueError:
-            refuse(
-                "actor", [f"bounds must be numbers, or {self._width} each; received {low, high}"]
-            )
-        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-            refuse("actor", [f"bounds must be finite with low < high; received {low}, {high}"])
-        return table.address(*(low + high) / 2, *(high - low) / 2)
+            ends = np.full((2, self._width), np.nan)
+        if not (np.isfinite(ends).all() and np.less(ends[0], ends[1]).all()):
+            what = f"bounds must be finite with low < high, numbers or {self._width} each"
+            refuse("actor", [f"{what}; received {low} and {high}"])
+        return table.address(*(ends[0] + ends[1]) / 2, *(ends[1] - ends[0]) / 2)
 
 
 def actor(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.fx.node import map_arg
 
 from loopless.fused.layers import CHANGES_WIDTH, FUNCTIONS, IN_PLACE, LAYERS
 from loopless.fused.table import Stored, Table, Unreadable, Value
@@ -179,7 +180,7 @@ class _Reader:
     def _read_node(self, node: torch.fx.Node, root: nn.Module, env: dict[Any, Any]) -> Any:
         if node.op == "placeholder":
             return self._observe(node, root)
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
+        args, kwargs = map_arg((node.args, node.kwargs), env.__getitem__)
         if node.op == "output":
             return self._output(args[0])
         if node.op == "get_attr":
