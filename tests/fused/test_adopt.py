@@ -62,7 +62,7 @@ def ppo():
         fields = {"obs": (4,), "log_prob": (), "value": (), "advantage": (), "return": ()}
         batch = rows(512, **fields)
         batch |= {"action": np.random.default_rng(1).integers(2, size=512)}
-        batch["log_prob"] = np.log(0.5) + 0.1 * batch["log_prob"]
+        batch["log_prob"] = np.float32(np.log(0.5)) + 0.1 * batch["log_prob"]
         torch.manual_seed(0)
         minibatches = example.shuffle()[: 1 if first else None]
         before = example.name.endswith("before")
