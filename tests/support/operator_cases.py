@@ -58,6 +58,11 @@ X, Y, ROW = (3, 4), (3, 4), (4,)
 CASES: list[Case] = []
 
 
+def _with_ties(x: torch.Tensor) -> torch.Tensor:
+    """Return whole numbers, many of them equal, with the gradient of x."""
+    return x.detach().round() + (x - x.detach())
+
+
 def case(name: str, function: Callable, *arguments) -> None:
     CASES.append(Case(name, function, arguments or (X,)))
 
@@ -67,9 +72,9 @@ def case(name: str, function: Callable, *arguments) -> None:
 ANYWHERE = "sin cos sinh cosh tanh exp exp2 expm1 atan asinh erf erfc sigmoid abs neg sign lgamma"
 for name in f"{ANYWHERE} floor ceil trunc round relu hardtanh leaky_relu elu gelu digamma".split():
     case(name, getattr(aten, name).default)
-for name in "log log2 log10 log1p sqrt rsqrt reciprocal tan asin acos atanh erfinv".split():
-    # The domain is narrowed to (0, 1), or to (−1, 1) by a sine, as its gradient is tested too.
-    case(name, lambda x, f=getattr(aten, name).default: f(x * 0.9), Positive(X))
+WITHIN_ONE = "log log2 log10 log1p sqrt rsqrt reciprocal tan asin acos atanh erfinv"
+for name in WITHIN_ONE.split():
+    case(name, lambda x, name=name: getattr(aten, name)(x * 0.9), Positive(X))
 case("acosh", lambda x: aten.acosh(x + 1), Positive(X))
 case("gelu tanh", lambda x: aten.gelu(x, approximate="tanh"))
 case("elu scaled", lambda x: aten.elu(x, 1.5, 1.1, 0.7))
@@ -83,8 +88,8 @@ case(
     lambda x: (F.silu(x), F.mish(x), F.softplus(x), F.selu(x), F.logsigmoid(x), F.hardswish(x)),
 )
 
-for name in "add sub mul div maximum minimum atan2 hypot".split():
-    case(name, lambda x, y, f=getattr(torch, name): f(x, y), X, ROW)
+for name in ("add", "sub", "mul", "div", "maximum", "minimum", "atan2", "hypot"):
+    case(name, getattr(torch, name), X, ROW)
 case("add alpha", lambda x, y: (aten.add(x, y, alpha=2), aten.sub(x, y, alpha=0.5)), X, Y)
 case(
     "scalars",
@@ -104,7 +109,7 @@ case(
         aten.div.Tensor_mode(x, y, rounding_mode=None),
     ),
     X,
-    Y,
+    ROW,
 )
 case(
     "div by mode, a number",
@@ -117,7 +122,7 @@ case(
     "remainder",
     lambda x, y: (aten.remainder(x, y), aten.remainder(x, 0.3), aten.remainder(x, -0.3)),
     X,
-    Y,
+    ROW,
 )
 case("fmod", lambda x, y: (aten.fmod(x, y), aten.fmod(x, 0.3), aten.fmod(x, -0.3)), X, Y)
 case("pow", lambda x, y: (aten.pow(x, y), aten.pow(2.5, y), aten.pow(x, 1.7)), Positive(X), Y)
@@ -150,8 +155,8 @@ case(
     lambda x: (aten.nan_to_num(x.log()), aten.nan_to_num((x.sign() - 1) / 0.0, 1.0, 2.0, 3.0)),
 )
 case("isnan", lambda x: (aten.isnan(x.log()), aten.isinf(x / 0.0)))
-for name in "eq ne lt le gt ge".split():
-    case(name, lambda x, y, f=getattr(aten, name): (f(x, y), f(x, 0.1), f(x, x)), X, ROW)
+for function in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge):
+    case(str(function), lambda x, y, f=function: (f(x, y), f(x, 0.1), f(x, x)), X, ROW)
 case(
     "logical",
     lambda x, m: (
@@ -199,12 +204,12 @@ case("scalar_tensor", lambda x: x + aten.scalar_tensor(2.0, dtype=torch.float64)
 
 # --- integers and booleans -------------------------------------------------------------------
 
-I, J = Whole(9, X), Whole(9, X)
+WHOLE, MORE = Whole(9, X), Whole(9, X)
 case(
     "integer sums",
     lambda i, j: (i + j, i - j, i * j, -i, abs(i - j), i + 1, 2 - i, i * 2, aten.sign(i - j)),
-    I,
-    J,
+    WHOLE,
+    MORE,
 )
 case(
     "integer division",
@@ -218,8 +223,8 @@ case(
         (i - 4) % -3,
         torch.div(i - 5, 3, rounding_mode="trunc"),
     ),
-    I,
-    J,
+    WHOLE,
+    Whole(9, ROW),
 )
 case(
     "integers with numbers",
@@ -233,15 +238,15 @@ case(
         i.clamp(1.5),
         torch.where(i > 2, i, 0.5),
     ),
-    I,
+    WHOLE,
 )
 case(
     "integers with floats",
     lambda i, x: (i + x, i * x, x / (i + 1), i > x, torch.maximum(i, x), x**i),
-    I,
+    WHOLE,
     X,
 )
-case("integer powers", lambda i, j: (i ** (j % 4), torch.pow(2, i)), I, J)
+case("integer powers", lambda i, j: (i ** (j % 4), torch.pow(2, i)), WHOLE, MORE)
 case(
     "integer functions",
     lambda i: (
@@ -256,9 +261,9 @@ case(
         i.isnan(),
         (i + 1).lgamma(),
     ),
-    I,
+    WHOLE,
 )
-case("integer bits", lambda i, j: (i & j, i | 3, i ^ j, ~i), I, J)
+case("integer bits", lambda i, j: (i & j, i | 3, i ^ j, ~i), WHOLE, MORE)
 case(
     "boolean arithmetic",
     lambda m, n: (
@@ -298,7 +303,7 @@ case(
         i.to(torch.uint8) / 255,
         i.to(torch.int16).sum(),
     ),
-    I,
+    WHOLE,
 )
 
 # --- shapes ----------------------------------------------------------------------------------
@@ -361,7 +366,7 @@ case(
     "cat of mixed dtypes",
     lambda x, i: (torch.cat([x, i]), torch.cat([i, x.new_zeros(0)]), torch.cat([i > 2, i])),
     X,
-    I,
+    WHOLE,
 )
 case("pad", lambda x: (F.pad(x, (1, 2)), F.pad(x, (1, 0, 0, 2), value=3.0), F.pad(x, (-1, 1))))
 case(
@@ -453,7 +458,7 @@ case(
         i.prod(0),
         aten.prod(m),
     ),
-    I,
+    WHOLE,
     Mask(X),
 )
 case(
@@ -506,6 +511,16 @@ case(
 case("all", lambda x: ((x > -1).all(), (x > -1).all(0), aten.all(x), aten.all.dim(x, 1, True)))
 case("amax", lambda x: (x.amax(1), x.amax(), x.amin((0, 1)), x.amin(-1, keepdim=True)), CUBE)
 case("max", lambda x: (x.max(), x.min(), aten.max(x), aten.min(x)))
+case(
+    "max of ties",
+    lambda x: (
+        *_with_ties(x).max(1),
+        _with_ties(x).amax(0),
+        _with_ties(x).max(),
+        _with_ties(x).cummax(1).values,
+        *_with_ties(x).min(0),
+    ),
+)
 case(
     "max with indices", lambda x: (*x.max(1), *x.min(0), *x.max(-1, keepdim=True), *x[0, 0].max(0))
 )
@@ -685,7 +700,7 @@ case(
 case("mm", lambda x, y: (x @ y.T, torch.einsum("ij,kj->ik", x, y), F.linear(x, y)), X, (2, 4))
 case("mv", lambda x, y: (aten.mv(x, y), aten.dot(y, y), torch.outer(y, y)), X, ROW)
 case("bmm", lambda x, y: (torch.bmm(x, y), torch.einsum("bij,bjk->ik", x, y)), (2, 3, 4), (2, 4, 5))
-case("integer products", lambda i: (i @ i.T, aten.mm(i, i.T)), I)
+case("integer products", lambda i: (i @ i.T, aten.mm(i, i.T)), WHOLE)
 case(
     "addmm",
     lambda x, y, b: (
@@ -816,7 +831,7 @@ case(
     PICTURE,
 )
 case("max_pool1d", lambda x: F.max_pool1d(x, 2), (2, 3, 7))
-case("max_pool2d of ties", lambda x: F.max_pool2d(x.round(), 3, 2, 1), PICTURE)
+case("max_pool2d of ties", lambda x: F.max_pool2d(_with_ties(x), 3, 2, 1), PICTURE)
 case(
     "avg_pool2d",
     lambda x: (

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
 
 from loopless.fused.operators import OPERATORS, RANDOM
 from loopless.fused.tracing import where
@@ -56,7 +57,7 @@ def lower(graph: GraphModule, *, random: bool = False) -> Callable[..., list]:
     }
     calls = [node for node in nodes if node.op == "call_function"]
     (output,) = (node for node in nodes if node.op == "output")
-    results = _flatten(output.args[0])
+    results = tree_leaves(output.args[0])
 
     def function(*arrays, key: jax.Array | None = None) -> list:
         if len(arrays) != len(placeholders):
@@ -125,9 +126,7 @@ def _trouble_with_strides(node: Node) -> list[str]:
 
 _TROUBLES = {
     "aten.index.Tensor": _trouble_with_index,
-    "aten._unsafe_index.Tensor": _trouble_with_index,
     "aten.index_put.default": _trouble_with_index_put,
-    "aten._unsafe_index_put.default": _trouble_with_index_put,
     "aten.as_strided.default": _trouble_with_strides,
     "aten.as_strided_scatter.default": _trouble_with_strides,
 }
@@ -162,12 +161,6 @@ def _live_nodes(graph: GraphModule) -> list[Node]:
         if node.op == "output" or node in live:
             live |= {node, *node.all_input_nodes}
     return [node for node in graph.graph.nodes if node in live]
-
-
-def _flatten(results: Any) -> list:
-    if isinstance(results, tuple | list):
-        return [part for result in results for part in _flatten(result)]
-    return [results]
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -42,7 +42,7 @@ def flatten(function: Callable, *tensors: torch.Tensor) -> GraphModule:
     """Return the graph of core ATen operators that `function` runs on `tensors`, free of writes."""
     with fx_traceback.preserve_node_meta(), plain_operators():
         with UserLines():
-            graph = make_fx(function, first_decompositions())(*tensors)
+            graph = make_fx(lambda *inputs: function(*inputs), first_decompositions())(*tensors)
         run = torch.func.functionalize(Interpreter(graph).run)
         return make_fx(run, core_decompositions())(*tensors)
 

@@ -62,12 +62,8 @@ def _sub(x, y, *, alpha=1):
     return x - (y if alpha == 1 else y * jnp.asarray(alpha, y.dtype))
 
 
-def _rsub(x, y, alpha=1):
-    return _sub(y, x, alpha=alpha)
-
-
 def _divide_by_mode(x, y, *, rounding_mode=None):
-    x, y = promote(x, y)
+    x, y = jnp.broadcast_arrays(*promote(x, y))
     if rounding_mode is None:
         return floating(x) / floating(y)
     if rounding_mode == "trunc":
@@ -139,6 +135,10 @@ def _trigamma(x):
     return jnp.where(small, -total, total)
 
 
+def _standard_gamma_grad(x, draws):
+    return lax.random_gamma_grad(*jnp.broadcast_arrays(*promote(x, draws)))
+
+
 def _polygamma(n, x):
     """Return ψ⁽ⁿ⁾(x) = (−1)ⁿ⁺¹ n! ζ(n + 1, x)."""
     x = floating(x)
@@ -146,16 +146,6 @@ def _polygamma(n, x):
         return _trigamma(x) if n else lax.digamma(x)
     factor = jnp.asarray((-1) ** (n + 1) * math.factorial(n), x.dtype)
     return factor * lax.zeta(jnp.asarray(n + 1, x.dtype), x)
-
-
-def _addcmul(x, first, second, *, value=1):
-    x, first, second = promote(x, first, second)
-    return x + jnp.asarray(value, x.dtype) * first * second
-
-
-def _addcdiv(x, first, second, *, value=1):
-    x, first, second = promote(x, first, second)
-    return x + jnp.asarray(value, x.dtype) * first / second
 
 
 # --- bounds, choices -------------------------------------------------------------------------
@@ -176,17 +166,6 @@ def _sign(x):
 
 def _where(condition, x, y):
     return jnp.where(condition, *promote(x, y))
-
-
-def _nan_to_num(x, nan=None, posinf=None, neginf=None):
-    if not is_floating(x):
-        return x
-    limits = jnp.finfo(x.dtype)
-    high = limits.max if posinf is None else posinf
-    low = limits.min if neginf is None else neginf
-    x = jnp.where(jnp.isnan(x), jnp.asarray(nan or 0, x.dtype), x)
-    x = jnp.where(x == jnp.asarray(jnp.inf, x.dtype), jnp.asarray(high, x.dtype), x)
-    return jnp.where(x == jnp.asarray(-jnp.inf, x.dtype), jnp.asarray(low, x.dtype), x)
 
 
 # --- activations -----------------------------------------------------------------------------
@@ -282,12 +261,10 @@ OPERATORS = {
     "aten.round.default": _rounding(jnp.round),
     "aten.isnan.default": jnp.isnan,
     "aten.isinf.default": jnp.isinf,
-    "aten.nan_to_num.default": _nan_to_num,
     "aten.add.Tensor": _add,
     "aten.add.Scalar": _add,
     "aten.sub.Tensor": _sub,
     "aten.sub.Scalar": _sub,
-    "aten.rsub.Scalar": _rsub,
     "aten.mul.Tensor": _binary(jnp.multiply),
     "aten.mul.Scalar": _binary(jnp.multiply),
     "aten.div.Tensor": _float_binary(jnp.divide),
@@ -299,14 +276,12 @@ OPERATORS = {
     "aten.pow.Scalar": _pow,
     "aten.remainder.Tensor": _remainder,
     "aten.remainder.Scalar": _remainder,
-    "aten.fmod.Tensor": _binary(lax.rem),
-    "aten.fmod.Scalar": _binary(lax.rem),
+    "aten.fmod.Tensor": _binary(jnp.fmod),
+    "aten.fmod.Scalar": _binary(jnp.fmod),
     "aten.atan2.default": _float_binary(jnp.arctan2),
     "aten.hypot.default": _binary(jnp.hypot),
     "aten.polygamma.default": _polygamma,
-    "aten._standard_gamma_grad.default": _binary(lax.random_gamma_grad),
-    "aten.addcmul.default": _addcmul,
-    "aten.addcdiv.default": _addcdiv,
+    "aten._standard_gamma_grad.default": _standard_gamma_grad,
     "aten.maximum.default": _binary(jnp.maximum),
     "aten.minimum.default": _binary(jnp.minimum),
     "aten.clamp.default": _clamp,

@@ -135,11 +135,8 @@ def _inverse(x, *, check_errors=False):
 OPERATORS = {
     "aten.mm.default": _mm,
     "aten.bmm.default": _mm,
-    "aten.mv.default": _mm,
-    "aten.dot.default": _mm,
     "aten.addmm.default": _addmm,
     "aten.addmv.default": _addmm,
-    "aten.baddbmm.default": _addmm,
     "aten.addbmm.default": _addbmm,
     "aten._trilinear.default": _trilinear,
     "aten.native_layer_norm.default": _layer_norm,

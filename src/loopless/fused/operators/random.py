@@ -46,10 +46,6 @@ def _exponential(x, rate=1.0, *, key, generator=None):
     return jax.random.exponential(key, x.shape, x.dtype) / jnp.asarray(rate, x.dtype)
 
 
-def _bernoulli(x, *, key, generator=None):
-    return jax.random.bernoulli(key, x).astype(x.dtype)
-
-
 def _bernoulli_p(x, p=0.5, *, key, generator=None):
     return jax.random.bernoulli(key, p, x.shape).astype(x.dtype)
 
@@ -113,7 +109,6 @@ OPERATORS = {
     "aten.normal_functional.default": _normal_functional,
     "aten.uniform.default": _uniform,
     "aten.exponential.default": _exponential,
-    "aten.bernoulli.default": _bernoulli,
     "aten.bernoulli.p": _bernoulli_p,
     "aten.native_dropout.default": _native_dropout,
     "aten.randint.default": _randint_high,

@@ -27,10 +27,6 @@ def _sum(x, axes=None, keepdim=False, *, dtype=None):
     return jnp.sum(x.astype(_total_dtype(x, dtype)), _axes(x, axes), keepdims=keepdim)
 
 
-def _sum_all(x, *, dtype=None):
-    return _sum(x, dtype=dtype)
-
-
 def _prod(x, axes=None, keepdim=False, *, dtype=None):
     return jnp.prod(x.astype(_total_dtype(x, dtype)), _axes(x, axes), keepdims=keepdim)
 
@@ -77,10 +73,6 @@ def _vector_norm(x, order=2, axes=None, keepdim=False, *, dtype=None):
 
 def _any(x, axes=None, keepdim=False):
     return jnp.any(x != jnp.zeros((), x.dtype), _axes(x, axes), keepdims=keepdim)
-
-
-def _all(x, axes=None, keepdim=False):
-    return jnp.all(x != jnp.zeros((), x.dtype), _axes(x, axes), keepdims=keepdim)
 
 
 def _amax(x, axes=(), keepdim=False):
@@ -211,7 +203,6 @@ def _bucketize(x, boundaries, *, out_int32=False, right=False):
 
 
 OPERATORS = {
-    "aten.sum.default": _sum_all,
     "aten.sum.dim_IntList": _sum,
     "aten.prod.default": _prod_all,
     "aten.prod.dim_int": _prod,
@@ -223,8 +214,6 @@ OPERATORS = {
     "aten.any.default": _any,
     "aten.any.dim": _any,
     "aten.any.dims": _any,
-    "aten.all.default": _all,
-    "aten.all.dim": _all,
     "aten.amax.default": _amax,
     "aten.amin.default": _amin,
     "aten.max.default": _amax,

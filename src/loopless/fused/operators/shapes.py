@@ -31,7 +31,6 @@ def _permute(x, axes):
 
 
 def _squeeze(x, axes):
-    axes = [axes] if isinstance(axes, int) else axes
     return jnp.squeeze(x, tuple({a % x.ndim for a in axes if x.ndim and x.shape[a] == 1}))
 
 
@@ -41,10 +40,6 @@ def _unsqueeze(x, axis):
 
 def _flip(x, axes):
     return jnp.flip(x, tuple(axes))
-
-
-def _roll(x, shifts, axes=()):
-    return jnp.roll(x, tuple(shifts), tuple(axes)) if axes else jnp.roll(x, shifts[0])
 
 
 def _diagonal(x, offset=0, axis1=0, axis2=1):
@@ -65,10 +60,6 @@ def _select(x, axis, index):
 
 def _slice(x, axis=0, start=None, end=None, step=1):
     return x[_part(axis % x.ndim, slice(start, end, step))]
-
-
-def _select_scatter(x, values, axis, index):
-    return x.at[_part(axis % x.ndim, index)].set(values.astype(x.dtype))
 
 
 def _slice_scatter(x, values, axis=0, start=None, end=None, step=1):
@@ -131,22 +122,17 @@ OPERATORS = {
     "getitem": operator.getitem,
     "aten.alias.default": _identity,
     "aten.clone.default": _identity,
-    "aten.detach.default": _identity,
     "aten.lift_fresh_copy.default": _identity,
     "aten.view.default": _view,
-    "aten._unsafe_view.default": _view,
     "aten.expand.default": _expand,
     "aten.repeat.default": _repeat,
     "aten.permute.default": _permute,
-    "aten.squeeze.dim": _squeeze,
     "aten.squeeze.dims": _squeeze,
     "aten.unsqueeze.default": _unsqueeze,
     "aten.flip.default": _flip,
-    "aten.roll.default": _roll,
     "aten.diagonal.default": _diagonal,
     "aten.select.int": _select,
     "aten.slice.Tensor": _slice,
-    "aten.select_scatter.default": _select_scatter,
     "aten.slice_scatter.default": _slice_scatter,
     "aten.split_with_sizes.default": _split_with_sizes,
     "aten.cat.default": _cat,
