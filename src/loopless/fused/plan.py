@@ -1,0 +1,87 @@
+"""A program, bound to the user's tensors: what one call pays for.
+
+A plan serves all calls with arguments of one kind. `is_current` compares identities, pointers and
+shapes; when one differs, `step.py` makes the plan again, and only a difference that the program can
+see (a number, a shape, a dtype) makes it compile.
+"""
+
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from loopless.fused import optimizers
+from loopless.fused.assemble import Compiled, forms
+from loopless.fused.calls import Call
+from loopless.fused.memory import Memory, Moment
+from loopless.fused.reads import Reading
+from loopless.fused.stages import Stage
+
+
+class Plan:
+    """A compiled program, the memory that it reads and writes, and the arguments it was made for."""
+
+    def __init__(self, compiled: Compiled, reading: Reading, stages: list[Stage], call: Call):
+        self.compiled, self.reading, self._stages = compiled, reading, stages
+        self.slots = call.slots(reading)
+        self._others = call.other_leaves
+        self._forms = forms(stages)
+        self._groups = [group for stage in stages for group in stage.optimizer.param_groups]
+        self._lists = [(group["params"], list(group["params"])) for group in self._groups]
+        parameters = [stage.parameters() for stage in stages]
+        tensors = [*reading.tensors, *compiled.unknown]
+
+        def moment(stage: int, place: int, name: str) -> Moment:
+            tensor, group, _ = parameters[stage][place]
+            optimizer = stages[stage].optimizer
+            return Moment(optimizer, optimizer.param_groups[group], tensor, name)
+
+        sources = [tensors[s[0]] if len(s) == 1 else moment(*s) for s in compiled.sources]
+        counted = [
+            "momentum_buffer" if optimizers.KINDS[type(stages[s].optimizer)] == "sgd" else "step"
+            for s, _ in compiled.trained
+        ]
+        steps = [moment(*pair, name) for pair, name in zip(compiled.trained, counted, strict=True)]
+        trained = [(tensor, name) for some in parameters for tensor, _, name in some]
+        self.memory = Memory(compiled.recipe.layout, sources, steps, trained)
+
+    def is_current(self, other_leaves: list) -> bool:
+        """Return whether everything that the plan was made for is still there."""
+        groups = [group for stage in self._stages for group in stage.optimizer.param_groups]
+        for leaf, before, slot in zip(other_leaves, self._others, self.slots, strict=True):
+            if leaf is not before and not (slot and _is_alike(leaf, before, self.reading)):
+                return False
+        return (
+            len(groups) == len(self._groups)
+            and all(map(is_, groups, self._groups))
+            and all(len(a) == len(b) and all(map(is_, a, b)) for a, b in self._lists)
+            and self.memory.is_current()
+            and self.reading.is_same()
+            and forms(self._stages) == self._forms
+        )
+
+    def numbers(self, updates: int, rates: np.ndarray | None) -> np.ndarray | None:
+        """Return rates and optimizers' numbers of K updates; None if counts have come apart."""
+        before = self.memory.steps()
+        table = np.empty((updates, self.compiled.width))
+        for column, group in enumerate(self._groups):
+            table[:, column] = float(group["lr"])
+        if rates is not None:
+            table[:, : len(self._groups)] = rates.reshape(updates, -1)
+        for block in self.compiled.blocks:
+            first = before[block.trained[0]]
+            if any(before[number] != first for number in block.trained):
+                return None
+            group = self._groups[block.group]
+            numbers = optimizers.numbers(block.form, group, first, updates)
+            table[:, block.start : block.start + numbers.shape[1]] = numbers
+        return table
+
+
+def _is_alike(leaf: Any, before: Any, reading: Reading) -> bool:
+    return (
+        type(leaf) is type(before)
+        and leaf.shape == before.shape
+        and leaf.dtype == before.dtype
+        and reading.place(leaf) is None
+    )
