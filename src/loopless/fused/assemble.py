@@ -1,5 +1,6 @@
 """Captured losses, optimizers and followers, put together to one program over cells of memory."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,13 @@ from loopless.fused.blame import FuseError, first_line
 from loopless.fused.calls import Call
 from loopless.fused.capture import Captured, capture
 from loopless.fused.optimizers import Settings
-from loopless.fused.program import Follower, Layout, Part, Recipe, Trained, build
+from loopless.fused.layout import Layout
+from loopless.fused.program import Follower, Mover, Part, Recipe, build
 from loopless.fused.reads import Reading
 from loopless.fused.stages import Follow, Stage
+
+
+PACKED = 2**15  # bytes of a leaf up to which copying it costs less than an argument of its own
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ class Block:
     """Columns of the numbers that belong to some trained parameters of one group."""
 
     start: int
+    stop: int
     group: int
     form: Settings
     trained: list[int]
@@ -33,11 +39,12 @@ class Compiled:
 
     recipe: Recipe
     run: Callable
+    results: list[Layout]  # of what `run` returns, once it has run
     unknown: list[torch.Tensor]  # tensors that no reading knows, kept as they are
     sources: list[tuple]  # of each cell: (place,), or (stage, parameter, moment)
     trained: list[tuple[int, int]]  # (stage, parameter) of each trained parameter
     blocks: list[Block]
-    width: int  # columns of the numbers, the rates included
+    width: int  # columns of the numbers: rates, blocks, whose turn it is, and a seed
 
 
 def forms(stages: list[Stage]) -> list[Settings]:
@@ -54,11 +61,7 @@ def capture_all(
 ) -> list[Captured]:
     """Return the captured losses; each knows the tensors that the ones before it met."""
     slots = call.slots(reading)
-    leaves = call.batch(0) + [
-        batches.as_tensor(leaf)
-        for leaf, slot in zip(call.other_leaves, slots, strict=True)
-        if slot
-    ]
+    leaves = call.sample(0, slots)
     tensors, captured = list(reading.tensors), []
     for stage in stages:
         parameters = [tensor for tensor, _, _ in stage.parameters()]
@@ -84,10 +87,7 @@ def assemble(
     """
     tensors = captured[-1].tensors
     parameters = [stage.parameters() for stage in stages]
-    reached = [
-        [(stage, place) for place in captured[stage].reached] for stage in range(len(stages))
-    ]
-    trained = [pair for some in reached for pair in some]
+    trained = [(stage, n) for stage, each in enumerate(captured) for n in each.reached]
     places = {pair: reading.place(parameters[pair[0]][pair[1]][0]) for pair in trained}
     moved = [
         [(reading.place(a), reading.place(b)) for a, b in entry.pairs(kind)]
@@ -97,83 +97,107 @@ def assemble(
     targets = [target for some in moved for target, _ in some]
     _refuse_writes(stages, captured, tensors, parameters, targets, reading)
     written = [place for each in captured for place in each.written]
-    state = list(dict.fromkeys([*places.values(), *targets, *written]))
-    all_forms, offsets = forms(stages), _offsets(stages)
-    moments = [
-        (stage, place, name)
-        for stage, place in trained
-        for name in all_forms[offsets[stage] + parameters[stage][place][1]].moments
-    ]
+    kinds = [tensors[places[pair]].dtype for pair in trained]
+    blocks, due = _blocks(trained, kinds, parameters, stages, apart)
+    segments = _segments(blocks, trained, places, [*targets, *written])
+    state = [source for some in segments for source in some]
     used = [place for each in captured for place in range(len(each.tensors)) if each.used[place]]
     used += [source for some in moved for _, source in some]
-    inputs = [place for place in dict.fromkeys(used) if place not in state]
-    sources = [*((p,) for p in state), *moments, *((p,) for p in inputs)]
-    cells = {source: cell for cell, source in enumerate(sources)}
-    blocks, width = _blocks(trained, parameters, all_forms, offsets, apart)
-    block_of = {n: block for block in blocks for n in block.trained}
+    inputs = [(place,) for place in dict.fromkeys(used) if (place,) not in state]
+    cells = {source: cell for cell, source in enumerate([*state, *inputs])}
+    segment_of = {source: n for n, some in enumerate(segments) for source in some}
+
+    def mover(block: Block) -> Mover:
+        pairs = [trained[n] for n in block.trained]
+        moments = [segment_of[*pairs[0], name] for name in block.form.moments]
+        weights = list(dict.fromkeys(segment_of[(places[pair],)] for pair in pairs))
+        order = [captured[pairs[0][0]].reached.index(n) for _, n in pairs]
+        return Mover(order, weights, moments, block.form, block.group, block.start)
 
     def part(number: int, each: Captured) -> Part:
-        movers = []
-        for pair in reached[number]:
-            block = block_of[trained.index(pair)]
-            slots = tuple(cells[*pair, name] for name in block.form.moments)
-            cell = cells[(places[pair],)]
-            movers.append(Trained(cell, slots, block.form, block.group, block.start))
+        stage = stages[number]
         return Part(
             each,
             [cells[(p,)] if each.used[p] else None for p in range(len(each.tensors))],
-            movers,
-            [cells[(p,)] for p in each.written],
-            stages[number].max_gradient_norm,
-            stages[number].every,
+            [mover(block) for block in blocks if trained[block.trained[0]][0] == number],
+            [segment_of[(place,)] for place in each.written],
+            stage.max_gradient_norm,
+            stage.every,
+            due + number,
         )
 
     def follower(number: int, entry: Follow) -> Follower:
-        pairs = [[(cells[(a,)], cells[(b,)]) for a, b in some] for some in moved[2 * number :][:2]]
-        return Follower(pairs[0], pairs[1], entry.tau, entry.every)
+        pairs = [
+            [(segment_of[(a,)], cells[(b,)]) for a, b in some] for some in moved[2 * number :][:2]
+        ]
+        return Follower(*pairs, entry.tau, entry.every, due + len(stages) + number)
 
-    arrays = [batches.as_numpy(tensors[_tensor_of(source, places)]) for source in sources]
-    layout = Layout(
-        [array.shape for array in arrays],
-        [array.dtype for array in arrays],
-        len(state) + len(moments),
-    )
+    width = due + len(stages) + len(follow) + 1
+    arrays = [
+        batches.as_numpy(tensors[source[0] if len(source) == 1 else places[source[:2]]])
+        for source in cells
+    ]
+    leaves = call.leaves(call.slots(reading))
+    packed = [leaf.nbytes <= PACKED for leaf in leaves]
+    arrays.append(np.empty((1 if call.updates is None else call.updates, width)))
+    arrays += [leaf for leaf, is_packed in zip(leaves, packed, strict=True) if is_packed]
     recipe = Recipe(
-        layout,
+        Layout([array.shape for array in arrays], [array.dtype for array in arrays]),
+        [[cells[source] for source in some] for some in segments],
+        len(inputs),
+        packed,
+        len(call.arrays),
         [part(number, each) for number, each in enumerate(captured)],
         [follower(number, entry) for number, entry in enumerate(follow)],
         skip,
         call.indices is not None,
         call.updates,
     )
+    program, results = build(recipe)
     unknown = tensors[len(reading.tensors) :]
-    run = client.compile(build(recipe))
-    return Compiled(recipe, run, unknown, sources, trained, blocks, width)
+    run = client.compile(program)
+    return Compiled(recipe, run, results, unknown, list(cells), trained, blocks, width)
 
 
-def _tensor_of(source: tuple, places: dict) -> int:
-    """Return the place of the tensor that has a cell's shape: a moment's parameter, or itself."""
-    return source[0] if len(source) == 1 else places[source[:2]]
+def _blocks(
+    trained: list, kinds: list, parameters: list, stages: list[Stage], apart: bool
+) -> tuple[list[Block], int]:
+    """Return blocks of numbers, one for each group and dtype or each parameter, and their end."""
+    all_forms, offsets = forms(stages), _offsets(stages)
+    members: dict[Any, list[int]] = {}
+    for number, ((stage, place), kind) in enumerate(zip(trained, kinds, strict=True)):
+        group = offsets[stage] + parameters[stage][place][1]
+        members.setdefault((group, kind, number if apart else 0), []).append(number)
+    blocks, start = [], len(all_forms)
+    for (group, *_), numbers in members.items():
+        stop = start + optimizers.COLUMNS[all_forms[group].kind]
+        blocks.append(Block(start, stop, group, all_forms[group], numbers))
+        start = stop
+    return blocks, start
+
+
+def _segments(blocks: list[Block], trained: list, places: dict, single: list) -> list[list[tuple]]:
+    """Return the state's cells, by what they are: parameters and moments of a block together.
+
+    A parameter that several losses train, follow or write to is a segment of its own.
+    """
+    times = Counter([*places.values(), *dict.fromkeys(single)])
+    segments: list[list[tuple]] = []
+    for block in blocks:
+        pairs = [trained[n] for n in block.trained]
+        weights = [(places[pair],) for pair in pairs]
+        if any(times[place] > 1 for (place,) in weights):
+            segments += [[weight] for weight in weights if [weight] not in segments]
+        else:
+            segments.append(weights)
+        segments += [[(*pair, name) for pair in pairs] for name in block.form.moments]
+    segments += [[(place,)] for place in dict.fromkeys(single) if [(place,)] not in segments]
+    return segments
 
 
 def _offsets(stages: list[Stage]) -> list[int]:
     counts = [len(stage.optimizer.param_groups) for stage in stages]
     return [sum(counts[:number]) for number in range(len(stages))]
-
-
-def _blocks(
-    trained: list, parameters: list, all_forms: list[Settings], offsets: list[int], apart: bool
-) -> tuple[list[Block], int]:
-    """Return blocks of numbers, one for each group or for each parameter, and their width."""
-    members: dict[Any, list[int]] = {}
-    for number, (stage, place) in enumerate(trained):
-        group = offsets[stage] + parameters[stage][place][1]
-        members.setdefault((group, number if apart else 0), []).append(number)
-    blocks, width = [], len(all_forms)
-    for (group, _), numbers in members.items():
-        blocks.append(Block(width, group, all_forms[group], numbers))
-        width += optimizers.COLUMNS[all_forms[group].kind]
-    return blocks, width
 
 
 def _refuse_writes(

@@ -24,6 +24,8 @@ def flatten(tree: Any) -> tuple[list, Any]:
         leaves = list(tree.values())
         if _PLAIN.issuperset(map(type, leaves)):
             return leaves, tuple(tree)
+    if tree.__class__ is tuple and not any([isinstance(x, dict | list | tuple) for x in tree]):
+        return list(tree), (tuple, len(tree), (None,) * len(tree))
     leaves: list = []
     return leaves, _flatten(tree, leaves)
 

@@ -32,14 +32,24 @@ class Call:
         arrays = tuple([(array.shape, array.dtype) for array in self.arrays])
         return self.structure, arrays, self.other_structure, self.updates, indices
 
-    def batch(self, update: int) -> list[torch.Tensor]:
-        """Return the leaves of one update's batch, as tensors of their own memory."""
+    def leaves(self, slots: list[bool]) -> list[np.ndarray]:
+        """Return the arrays that a program takes: the batch, further leaves, indices."""
+        leaves = self.arrays
+        if any(slots):
+            others = [leaf for leaf, slot in zip(self.other_leaves, slots, strict=True) if slot]
+            names = batches.names(self.other_structure, "others")
+            leaves = [*leaves, *batches.views(others, lambda: names)]
+        return leaves if self.indices is None else [*leaves, self.indices]
+
+    def sample(self, update: int, slots: list[bool]) -> list[torch.Tensor]:
+        """Return the leaves of one update, as tensors of their own memory."""
+        batch, others = self.arrays, self.leaves(slots)[len(self.arrays) :]
         if self.indices is not None:
-            rows = self.indices[update]
-            return [batches.as_tensor(array[rows]) for array in self.arrays]
-        if self.updates is not None:
-            return [batches.as_tensor(array[update]) for array in self.arrays]
-        return [batches.as_tensor(array) for array in self.arrays]
+            rows = others.pop()[update]
+            batch = [array[rows] for array in batch]
+        elif self.updates is not None:
+            batch = [array[update] for array in batch]
+        return [batches.as_tensor(array) for array in [*batch, *others]]
 
     def slots(self, reading: Reading) -> list[bool]:
         """Return which of the further arguments the program takes as arrays.

@@ -14,7 +14,8 @@ import torch
 
 from loopless.fused import batches, optimizers
 from loopless.fused.blame import FuseError
-from loopless.fused.program import Layout
+from loopless.fused.layout import Layout
+from loopless.fused.program import Recipe
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,12 @@ class Memory:
 
     def __init__(
         self,
-        layout: Layout,
+        recipe: Recipe,
         sources: list[torch.Tensor | Moment],
         steps: list[Moment],
         trained: list[tuple[torch.Tensor, str]],
     ):
-        self.layout, self._sources, self._steps = layout, sources, steps
+        self._recipe, self._sources, self._steps = recipe, sources, steps
         self._trained = trained
         self._optimizers = list({id(m.optimizer): m.optimizer for m in steps}.values())
         self._bind()
@@ -50,24 +51,24 @@ class Memory:
     def _bind(self) -> None:
         tensors = [s.tensor() if isinstance(s, Moment) else s for s in self._sources]
         self._tensors = [t for t in tensors if t is not None]
-        self._state_tensors = tensors[: self.layout.state]
+        self._state_tensors = tensors[: self._recipe.state]
         self._pointers = [t.data_ptr() for t in self._tensors]
         self._shapes = [t.shape for t in self._tensors]
         self._parameters = [parameter for parameter, _ in self._trained]
         self._requires = [parameter.requires_grad for parameter in self._parameters]
+        layout = self._recipe.layout
         arrays = [
             np.zeros(shape, dtype) if tensor is None else batches.as_numpy(tensor)
-            for tensor, shape, dtype in zip(
-                tensors, self.layout.shapes, self.layout.dtypes, strict=True
-            )
+            for tensor, shape, dtype in zip(tensors, layout.shapes, layout.dtypes, strict=False)
         ]
         self._reads = []
-        for kind in self.layout.kinds(False):
-            cells = self.layout.cells(kind, False)
-            size = sum(arrays[cell].size for cell in cells)
-            flat = all(arrays[cell].flags.c_contiguous for cell in cells)
-            views = [arrays[cell].ravel() if flat else arrays[cell] for cell in cells]
-            self._reads.append((views, flat, _aligned(size, kind)))
+        for kind in layout.kinds:
+            cells = layout.cells(kind)
+            views = [arrays[cell] for cell in cells if cell < len(arrays)]
+            flat = all(view.flags.c_contiguous for view in views)
+            views = [view.ravel() if flat else view for view in views]
+            passed = [cell - len(arrays) for cell in cells if cell >= len(arrays)]
+            self._reads.append((views, flat, passed, _aligned(sum(layout.sizes(kind)), kind)))
         self._writes = None
         counts = [moment.tensor() for moment in self._steps]
         self._step_views = [
@@ -107,38 +108,39 @@ class Memory:
         """Return how many updates each trained parameter has had."""
         return [0.0 if view is None else view.item() for view in self._step_views]
 
-    def read(self) -> list[np.ndarray]:
-        """Return the vectors of all cells."""
-        for views, flat, vector in self._reads:
-            np.concatenate(views if flat else [view.ravel() for view in views], out=vector)
-        return [vector for _, _, vector in self._reads]
+    def read(self, passed: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the vectors of all cells; `passed` are the arrays that are no tensors of ours."""
+        vectors = []
+        for views, flat, places, vector in self._reads:
+            own = views if flat else [view.ravel() for view in views]
+            np.concatenate([*own, *[passed[place].ravel() for place in places]], out=vector)
+            vectors.append(vector)
+        return vectors
 
-    def write(self, vectors: list[np.ndarray], taken: list[int]) -> None:
+    def write(self, layout: Layout, vectors: list[np.ndarray], taken: list[int]) -> None:
         """Copy new values to the tensors, and count the updates that each parameter has had."""
         if self._unborn:
             self._make_states(taken)
         if self._writes is None:
-            self._writes = self._make_writes()
+            self._writes = self._make_writes(layout)
         targets, sources, stages, counts = self._writes
         for stage, vector in zip(stages, vectors, strict=True):
             np.copyto(stage, vector)
         for place, before, after in counts:
             after[()] = before.item() + taken[place]
-        with torch.no_grad():
-            torch._foreach_copy_(targets, sources)
+        torch._foreach_copy_(targets, sources)
 
-    def _make_writes(self) -> tuple[list, list, list, list]:
+    def _make_writes(self, layout: Layout) -> tuple[list, list, list, list]:
         targets, sources, stages, counts = [], [], [], []
-        for kind in self.layout.kinds(True):
-            cells = self.layout.cells(kind, True)
-            sizes = [int(np.prod(self.layout.shapes[cell])) for cell in cells]
+        for kind in layout.kinds:
+            sizes = layout.sizes(kind)
             stages.append(_aligned(sum(sizes), kind))
             parts = batches.wrap(stages[-1]).split(sizes)
-            for cell, part in zip(cells, parts, strict=True):
-                tensor = self._state_tensors[cell]
+            for cell, part in zip(layout.cells(kind), parts, strict=True):
+                tensor = self._state_tensors[cell] if cell < self._recipe.state else None
                 if tensor is not None:
                     targets.append(tensor.detach())
-                    sources.append(part.view(self.layout.shapes[cell]))
+                    sources.append(part.view(layout.shapes[cell]))
         for place, (moment, view) in enumerate(zip(self._steps, self._step_views, strict=True)):
             if moment.name == "step" and view is not None:
                 tensor = moment.tensor()

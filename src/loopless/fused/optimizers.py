@@ -65,6 +65,14 @@ def settings(optimizer: Any, group: dict) -> Settings:
     return Settings(kind, moments, decay, bool(group["maximize"]), nesterov)
 
 
+def shape_of(group: dict) -> tuple:
+    """Return the entries of a group that decide its settings; cheap, for every call."""
+    return tuple([group.get(name) for name in _SHAPING] + [group["weight_decay"] != 0])
+
+
+_SHAPING = ("amsgrad", "maximize", "nesterov", "centered", "decoupled_weight_decay")
+
+
 def fresh_state(optimizer: Any, group: dict, parameter: torch.Tensor) -> dict:
     """Return a parameter's state before its first update: PyTorch's keys, dtypes and order."""
     form = settings(optimizer, group)
@@ -77,22 +85,29 @@ def fresh_state(optimizer: Any, group: dict, parameter: torch.Tensor) -> dict:
     return state
 
 
-def numbers(form: Settings, group: dict, before: float, updates: int) -> np.ndarray:
-    """Return the numbers [K, n] of K updates that follow `before` earlier ones; all but the rate."""
-    decay, epsilon = group["weight_decay"], group.get("eps", 0.0)
-    if form.kind == "adam":
-        one, two = map(float, group["betas"])
-        steps = before + 1 + np.arange(updates)
-        columns = (1 - one, two, 1 - two, np.sqrt(1 - two**steps), epsilon, 1 - one**steps)
-    elif form.kind == "sgd":
-        first = before + np.arange(updates) == 0
-        columns = (group["momentum"], 1 - group["dampening"], first)
-    else:
-        columns = (group["alpha"], 1 - group["alpha"], group["momentum"], epsilon)
+def numbers(form: Settings, group: dict, before: float, updates: int) -> np.ndarray | tuple:
+    """Return the numbers [K, n] of K updates that follow `before` earlier ones; all but the rate.
+
+    For one update they are a tuple: arithmetic on arrays costs more than the numbers themselves.
+    """
+    if updates == 1:
+        return _columns(form, group, before + 1)
     table = np.empty((updates, COLUMNS[form.kind]))
-    for column, value in enumerate((*columns, decay)):
+    for column, value in enumerate(_columns(form, group, before + 1 + np.arange(updates))):
         table[:, column] = value
     return table
+
+
+def _columns(form: Settings, group: dict, steps: Any) -> tuple:
+    if form.kind == "adam":
+        one, two = group["betas"]
+        one, two = float(one), float(two)
+        root, share = (1 - two**steps) ** 0.5, 1 - one**steps
+        return 1 - one, two, 1 - two, root, group["eps"], share, group["weight_decay"]
+    if form.kind == "sgd":
+        return group["momentum"], 1 - group["dampening"], steps == 1, group["weight_decay"]
+    alpha = group["alpha"]
+    return alpha, 1 - alpha, group["momentum"], group["eps"], group["weight_decay"]
 
 
 def with_rate(form: Settings, numbers: Any, rate: Any) -> list:

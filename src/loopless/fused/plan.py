@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from loopless.fused import optimizers
-from loopless.fused.assemble import Compiled, forms
+from loopless.fused.assemble import Compiled
 from loopless.fused.calls import Call
 from loopless.fused.memory import Memory, Moment
 from loopless.fused.reads import Reading
@@ -25,8 +25,14 @@ class Plan:
         self.compiled, self.reading, self._stages = compiled, reading, stages
         self.slots = call.slots(reading)
         self._others = call.other_leaves
-        self._forms = forms(stages)
+        self._results: list | None = None
+        self._table = np.zeros((call.updates or 1, compiled.width))
         self._groups = [group for stage in stages for group in stage.optimizer.param_groups]
+        self._optimizers = [
+            (stage.optimizer, stage.optimizer.param_groups, len(stage.optimizer.param_groups))
+            for stage in stages
+        ]
+        self._shaping = list(map(optimizers.shape_of, self._groups))
         self._lists = [(group["params"], list(group["params"])) for group in self._groups]
         parameters = [stage.parameters() for stage in stages]
         tensors = [*reading.tensors, *compiled.unknown]
@@ -43,39 +49,48 @@ class Plan:
         ]
         steps = [moment(*pair, name) for pair, name in zip(compiled.trained, counted, strict=True)]
         trained = [(tensor, name) for some in parameters for tensor, _, name in some]
-        self.memory = Memory(compiled.recipe.layout, sources, steps, trained)
+        self.memory = Memory(compiled.recipe, sources, steps, trained)
 
     def is_current(self, other_leaves: list) -> bool:
         """Return whether everything that the plan was made for is still there."""
-        groups = [group for stage in self._stages for group in stage.optimizer.param_groups]
-        for leaf, before, slot in zip(other_leaves, self._others, self.slots, strict=True):
-            if leaf is not before and not (slot and _is_alike(leaf, before, self.reading)):
-                return False
+        if not all(map(is_, other_leaves, self._others)):
+            for leaf, before, slot in zip(other_leaves, self._others, self.slots, strict=True):
+                if leaf is not before and not (slot and _is_alike(leaf, before, self.reading)):
+                    return False
         return (
-            len(groups) == len(self._groups)
-            and all(map(is_, groups, self._groups))
+            all(
+                optimizer.param_groups is groups and len(groups) == count
+                for optimizer, groups, count in self._optimizers
+            )
             and all(len(a) == len(b) and all(map(is_, a, b)) for a, b in self._lists)
+            and list(map(optimizers.shape_of, self._groups)) == self._shaping
             and self.memory.is_current()
             and self.reading.is_same()
-            and forms(self._stages) == self._forms
         )
 
     def numbers(self, updates: int, rates: np.ndarray | None) -> np.ndarray | None:
         """Return rates and optimizers' numbers of K updates; None if counts have come apart."""
         before = self.memory.steps()
-        table = np.empty((updates, self.compiled.width))
+        table = self._table
         for column, group in enumerate(self._groups):
-            table[:, column] = float(group["lr"])
+            table[:, column] = group["lr"]
         if rates is not None:
             table[:, : len(self._groups)] = rates.reshape(updates, -1)
         for block in self.compiled.blocks:
             first = before[block.trained[0]]
-            if any(before[number] != first for number in block.trained):
+            if any([before[number] != first for number in block.trained]):
                 return None
             group = self._groups[block.group]
             numbers = optimizers.numbers(block.form, group, first, updates)
-            table[:, block.start : block.start + numbers.shape[1]] = numbers
+            table[:, block.start : block.stop] = numbers
         return table
+
+    def results(self, vectors: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the arrays after the state: of each part values, finiteness and extras."""
+        if self._results is None:
+            (layout,) = self.compiled.results
+            self._results = layout.slices()[self.compiled.recipe.state :]
+        return [vectors[n][start:stop].reshape(shape) for n, start, stop, shape in self._results]
 
 
 def _is_alike(leaf: Any, before: Any, reading: Reading) -> bool:

@@ -1,7 +1,8 @@
-"""The compiled program: K updates in one scan, each with its losses, clipping, optimizers and followers.
+"""The compiled program: K updates in one scan, with losses, clipping, optimizers and followers.
 
-Everything that changes from update to update is in `carry`: the arrays of the state and, for each
-loss, how many of its updates have been taken. Everything else stands before the scan.
+Everything that changes from update to update is in the carry: the state, and for each loss how many
+of its updates have been taken. The state is held in segments, flat vectors of several cells, so
+that an optimizer moves all parameters of a group by one operation.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,17 +16,19 @@ from jax import lax
 
 from loopless.fused import optimizers
 from loopless.fused.capture import Captured
+from loopless.fused.layout import Layout, concatenate, cut, join
 from loopless.fused.optimizers import Settings
 
 HALVES = {np.dtype(np.float16), np.dtype(jnp.bfloat16)}
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A parameter that a loss moves: its cell, its moments' cells, and where its numbers stand."""
+class Mover:
+    """Parameters that an optimizer moves by the same numbers."""
 
-    cell: int
-    moments: tuple[int, ...]
+    gradients: list[int]  # which of the part's gradients are theirs
+    weights: list[int]  # segments
+    moments: list[int]  # one segment for each moment
     form: Settings
     group: int  # column of the rates
     table: int  # first column of the numbers
@@ -37,126 +40,122 @@ class Part:
 
     captured: Captured
     arguments: list[int | None]  # the cell of each tensor that the loss reads; None if it does not
-    trained: list[Trained]  # in the order of the gradients
-    written: list[int]  # cells that the loss writes to
+    movers: list[Mover]
+    written: list[int]  # segments that the loss writes to
     max_gradient_norm: float | None
     every: int
+    due: int  # column of the numbers that says whether it is this part's turn
 
 
 @dataclass(frozen=True)
 class Follower:
-    """Cells that move towards others."""
+    """Cells that move towards others, each a segment of its own."""
 
-    moves: list[tuple[int, int]]  # target, source
+    moves: list[tuple[int, int]]  # segment of the target, cell of the source
     copies: list[tuple[int, int]]
     tau: float
     every: int
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Arrays, in cells, as one flat vector for each dtype; the first `state` of them are state."""
-
-    shapes: list[tuple[int, ...]]
-    dtypes: list[np.dtype]
-    state: int
-
-    def kinds(self, state: bool) -> list[np.dtype]:
-        """Return the dtypes that occur, in the order of the vectors."""
-        return sorted(set(self.dtypes[: self.state] if state else self.dtypes), key=str)
-
-    def cells(self, kind: np.dtype, state: bool) -> list[int]:
-        """Return the cells of one dtype."""
-        count = self.state if state else len(self.shapes)
-        return [cell for cell in range(count) if self.dtypes[cell] == kind]
-
-    def split(self, vectors: Sequence[Any]) -> list:
-        """Return the arrays of all cells."""
-        arrays: list = [None] * len(self.shapes)
-        for kind, vector in zip(self.kinds(False), vectors, strict=True):
-            start = 0
-            for cell in self.cells(kind, False):
-                size = int(np.prod(self.shapes[cell]))
-                arrays[cell] = vector[start : start + size].reshape(self.shapes[cell])
-                start += size
-        return arrays
-
-    def join(self, arrays: Sequence[Any]) -> list:
-        """Return the vectors of the state."""
-        cells = [self.cells(kind, True) for kind in self.kinds(True)]
-        return [jnp.concatenate([arrays[cell].reshape(-1) for cell in some]) for some in cells]
+    due: int
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that shapes a program, but for its arguments."""
+    """All that shapes a program, but for its arguments.
+
+    The cells are: state, inputs, the numbers [K, n] and the small ones among the batch's leaves,
+    further leaves and indices.
+    """
 
     layout: Layout
+    segments: list[list[int]]  # cells of the state, in order
+    inputs: int
+    packed: list[bool]  # which leaves are cells; the others are arguments of their own
+    batch: int  # leaves of the batch; further leaves follow
     parts: list[Part]
     followers: list[Follower]
     skip: bool
-    gathered: bool  # whether batches are rows of one rollout
+    gathered: bool  # whether batches are rows of one rollout, whose indices are the last leaf
     updates: int | None  # K, or None for a single update without the axis
 
+    @property
+    def state(self) -> int:
+        """How many cells are state."""
+        return sum(map(len, self.segments))
 
-def build(recipe: Recipe) -> Callable:
-    """Return the program.
+    def cells(self, segments: Sequence[Any]) -> list:
+        """Return the arrays of the state's cells."""
+        arrays = []
+        for cells, vector in zip(self.segments, segments, strict=True):
+            arrays += cut(vector, [self.layout.shapes[cell] for cell in cells])
+        return arrays
 
-    It takes vectors of all cells, numbers [K, n], runs [K, parts + followers], the batch's leaves
-    [K, …], further leaves, indices [K, B] or None, and a seed. It returns the vectors of the
-    state, and for each part values [K], whether each update was finite [K], and extras.
+
+def build(recipe: Recipe) -> tuple[Callable, list[Layout]]:
+    """Return the program, and a list that holds the layout of its results once it is traced.
+
+    It takes vectors of all cells and the leaves that are no cells. Its results are the state, and
+    for each part the values [K], whether each update was finite [K], and extras.
     """
+    layouts: list[Layout] = []
 
-    def program(vectors, numbers, runs, leaves, others, indices, seed) -> tuple:
-        cells = recipe.layout.split(vectors)
-        state, inputs = cells[: recipe.layout.state], cells[recipe.layout.state :]
+    def program(vectors: list, large: list) -> list:
+        cells, rest = recipe.layout.split(vectors), iter(large)
+        state = [concatenate([cells[cell] for cell in some]) for some in recipe.segments]
+        inputs, (numbers, *small) = _cut(cells[recipe.state :], recipe.inputs)
+        packed = iter(small)
+        leaves = [next(packed) if is_packed else next(rest) for is_packed in recipe.packed]
+        batch, others = _cut(leaves, recipe.batch)
+        indices = others.pop() if recipe.gathered else None
+        seed = numbers[0, -1].astype(jnp.int64)
         key = jax.random.key(seed) if any(p.captured.random for p in recipe.parts) else None
 
-        def update(carry: tuple, k: Any, batch: list, rates: Any, run: Any) -> tuple:
+        def update(carry: tuple, x: tuple) -> tuple:
+            k, here, row = x
             state, counts = list(carry[0]), list(carry[1])
-            if recipe.gathered:
-                batch = [leaf[batch[0]] for leaf in leaves]
+            drawn = here if indices is None else [leaf[here[0]] for leaf in batch]
             results = []
             for number, part in enumerate(recipe.parts):
-                step_key = None if key is None else jax.random.fold_in(jax.random.fold_in(key, k), number)
+                own = None
+                if part.captured.random:
+                    own = jax.random.fold_in(jax.random.fold_in(key, k), number)
 
-                def take(state: list, count: Any, part: Part = part, key: Any = step_key) -> tuple:
+                def take(state: list, count: Any, part: Part = part, own: Any = own) -> tuple:
                     table = lax.dynamic_index_in_dim(numbers, count, keepdims=False)
-                    arrays = [*state, *inputs]
-                    return _take(recipe, part, arrays, count, table, rates, [*batch, *others], key)
+                    leaves = [*drawn, *others]
+                    return _take(recipe, part, state, inputs, count, table, row, leaves, own)
 
                 if part.every == 1:
                     state, counts[number], result = take(state, counts[number])
                 else:
-                    state, counts[number], result = _maybe(run[number], take, state, counts[number])
+                    due = row[part.due] != 0
+                    state, counts[number], result = _maybe(due, take, state, counts[number])
                 results.append(result)
-            for number, follower in enumerate(recipe.followers, len(recipe.parts)):
-                due = None if follower.every == 1 else run[number]
-                state = _follow(follower, state, inputs, due)
+            for follower in recipe.followers:
+                due = None if follower.every == 1 else row[follower.due] != 0
+                state = _follow(recipe, follower, state, inputs, due)
             return (state, counts), results
 
-        counts = [jnp.zeros((), jnp.int32) for _ in recipe.parts]
+        carry = state, [jnp.zeros((), jnp.int32) for _ in recipe.parts]
+        here = batch if indices is None else [indices]
         if recipe.updates is None:
-            first = [indices[0]] if recipe.gathered else list(leaves)
-            (state, _), results = update((state, counts), 0, first, numbers[0], None if runs is None else runs[0])
+            here = [leaf[0] for leaf in here] if recipe.gathered else here
+            carry, results = update(carry, (0, here, numbers[0]))
         else:
+            xs = jnp.arange(recipe.updates), here, numbers
+            carry, results = lax.scan(update, carry, xs)
+        cells = recipe.cells(carry[0])
+        layouts[:] = [join([*cells, *jax.tree.leaves(results)])[0]]
+        # The same vectors, put together from segments: fewer pieces.
+        return join([*carry[0], *jax.tree.leaves(results)])[1]
 
-            def body(carry, x):
-                k, batch, rates, run = x
-                return update(carry, k, batch, rates, run)
-
-            batch = [indices] if recipe.gathered else list(leaves)
-            xs = jnp.arange(recipe.updates), batch, numbers, runs
-            (state, _), results = lax.scan(body, (state, counts), xs)
-        return recipe.layout.join(state), results
-
-    return program
+    return program, layouts
 
 
 def _take(
     recipe: Recipe,
     part: Part,
-    cells: list,
+    state: list,
+    inputs: list,
     count: Any,
     table: Any,
     rates: Any,
@@ -164,34 +163,47 @@ def _take(
     key: Any,
 ) -> tuple:
     """Return the state, the count and the results after one update of one part."""
+    cells = [*recipe.cells(state), *inputs]
     nothing = np.zeros((), np.float32)
     tensors = [nothing if cell is None else cells[cell] for cell in part.arguments]
     keyword = {"key": key} if part.captured.random else {}
     value, *outputs = part.captured.function(*tensors, *leaves, **keyword)
-    state = cells[: recipe.layout.state]
     extras, rest = _cut(outputs, part.captured.extra_tensors)
-    gradients, writes = _cut(rest, len(part.trained))
-    wide = [g.astype(jnp.float32) if g.dtype in HALVES else g for g in gradients]
-    squares = sum((jnp.sum(g * g) for g in wide), start=jnp.zeros((), jnp.float32))
-    finite = jnp.isfinite(squares) & jnp.all(jnp.isfinite(value))
+    gradients, writes = _cut(rest, len(part.captured.reached))
+    vectors = [_wide(concatenate([gradients[n] for n in m.gradients])) for m in part.movers]
+    squares = [jnp.sum(vector * vector) for vector in vectors]
+    total = sum(squares[1:], start=squares[0])
+    finite = jnp.isfinite(total) & jnp.all(jnp.isfinite(value))
     if part.max_gradient_norm is not None:
-        norm = jnp.sqrt(squares)
-        factor = jnp.minimum(part.max_gradient_norm / (norm + 1e-6), 1.0)
-        wide = [g * factor.astype(g.dtype) for g in wide]
-    new = dict(zip(part.written, writes, strict=True))
-    for trained, gradient in zip(part.trained, wide, strict=True):
-        form, compute = trained.form, gradient.dtype
-        slots = (trained.cell, *trained.moments)
-        weight, *moments = (state[cell].astype(compute) for cell in slots)
-        numbers = optimizers.with_rate(form, table[trained.table :], rates[trained.group])
-        numbers = [number.astype(compute) for number in numbers]
-        weight, moments = optimizers.move(form, weight, gradient, moments, numbers, jnp)
-        new |= dict(zip(slots, (weight, *moments), strict=True))
-    for cell, array in new.items():
-        array = array.astype(state[cell].dtype)
-        state[cell] = jnp.where(finite, array, state[cell]) if recipe.skip else array
+        factor = jnp.minimum(part.max_gradient_norm / (jnp.sqrt(total) + 1e-6), 1.0)
+        vectors = [vector * factor.astype(vector.dtype) for vector in vectors]
+    new = dict(zip(part.written, (w.reshape(-1) for w in writes), strict=True))
+    for mover, vector in zip(part.movers, vectors, strict=True):
+        new |= _move(mover, state, vector, table, rates)
+    state = list(state)
+    for segment, array in new.items():
+        array = array.astype(state[segment].dtype)
+        state[segment] = jnp.where(finite, array, state[segment]) if recipe.skip else array
     taken = finite.astype(jnp.int32) if recipe.skip else 1
-    return state, count + taken, (value, finite, extras)
+    return state, count + taken, (value, finite.astype(value.dtype), extras)
+
+
+def _move(mover: Mover, state: list, gradient: Any, table: Any, rates: Any) -> dict[int, Any]:
+    """Return the segments of a mover's parameters and moments after an update."""
+    form, weights = mover.form, [state[segment] for segment in mover.weights]
+    numbers = optimizers.with_rate(form, table[mover.table :], rates[mover.group])
+    numbers = [number.astype(gradient.dtype) for number in numbers]
+    moments = [_wide(state[segment]) for segment in mover.moments]
+    weight = _wide(concatenate(weights))
+    weight, moments = optimizers.move(form, weight, gradient, moments, numbers, jnp)
+    pieces = cut(weight, [w.shape for w in weights])
+    segments = [*mover.weights, *mover.moments]
+    return dict(zip(segments, [*pieces, *moments], strict=True))
+
+
+def _wide(array: Any) -> Any:
+    """Return an array of a half type in single precision, in which PyTorch computes too."""
+    return array.astype(jnp.float32) if array.dtype in HALVES else array
 
 
 def _cut(values: list, count: int) -> tuple[list, list]:
@@ -201,21 +213,22 @@ def _cut(values: list, count: int) -> tuple[list, list]:
 def _maybe(run: Any, take: Callable, state: list, count: Any) -> tuple:
     """Take an update if it is this part's turn; else its results are zeros, which nobody reads."""
     shapes = jax.eval_shape(take, state, count)[2]
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    value, _, extras = zeros
-    skipped = value, jnp.ones((), bool), extras
+    value, _, extras = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    skipped = value, jnp.ones(value.shape, value.dtype), extras
     return lax.cond(run, take, lambda state, count: (state, count, skipped), state, count)
 
 
-def _follow(follower: Follower, state: list, inputs: list, run: Any) -> list:
+def _follow(recipe: Recipe, follower: Follower, state: list, inputs: list, run: Any) -> list:
+    """Return the state after a follower has moved, if `run` is true or None."""
+
     def move(state: list) -> list:
-        cells, state = [*state, *inputs], list(state)
+        cells, state = [*recipe.cells(state), *inputs], list(state)
         for target, source in follower.moves:
-            old = cells[target]
-            moved = (1 - follower.tau) * old + follower.tau * cells[source].astype(old.dtype)
+            old, new = state[target], cells[source].reshape(-1)
+            moved = (1 - follower.tau) * _wide(old) + follower.tau * _wide(new)
             state[target] = moved.astype(old.dtype)
         for target, source in follower.copies:
-            state[target] = cells[source].astype(cells[target].dtype)
+            state[target] = cells[source].reshape(-1).astype(state[target].dtype)
         return state
 
     return move(state) if run is None else lax.cond(run, move, list, state)

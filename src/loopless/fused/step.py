@@ -49,6 +49,7 @@ class Step:
         self._lock, self._process = threading.RLock(), os.getpid()
         self._plans: dict[tuple, Plan] = {}
         self._compiled: dict[tuple, Any] = {}
+        self._last: tuple = (None, None)
         self.updates = 0
 
     def __call__(self, batch: Any, *others: Any) -> Any:
@@ -77,27 +78,28 @@ class Step:
     def _run(self, call: Call, rates: Any) -> Any:
         updates = 1 if call.updates is None else call.updates
         kind = call.kind()
-        plan = self._plans.get(kind)
+        plan = self._last[1] if kind == self._last[0] else self._plans.get(kind)
         if plan is None or not plan.is_current(call.other_leaves):
             plan = self._plans[kind] = self._plan(call, apart=False)
+        self._last = kind, plan
         plan.memory.check_gradients()
         numbers = plan.numbers(updates, rates)
         if numbers is None:
             plan = self._plans[kind] = self._plan(call, apart=True)
             numbers = plan.numbers(updates, rates)
-        others = [
-            array for array, slot in zip(call.other_leaves, plan.slots, strict=True) if slot
-        ]
-        others = batches.views(others, lambda: ["an argument"] * len(others)) if others else ()
-        runs = None
-        vectors = plan.memory.read()
+        recipe = plan.compiled.recipe
+        leaves = call.leaves(plan.slots)
+        small, large = [numbers], []
+        for leaf, packed in zip(leaves, recipe.packed, strict=True):
+            (small if packed else large).append(leaf)
+        vectors = plan.memory.read(small)
         with client.x64():
-            vectors, results = plan.compiled.run(
-                vectors, numbers, runs, call.arrays, others, call.indices, None
-            )
+            vectors = plan.compiled.run(vectors, large)
+        vectors = [np.asarray(vector) for vector in vectors]
+        (layout,) = plan.compiled.results
         taken = [updates] * len(plan.compiled.trained)
-        plan.memory.write([np.asarray(v) for v in vectors], taken)
-        value, finite, extras = results[0]
+        plan.memory.write(layout, vectors, taken)
+        value, finite, *extras = plan.results(vectors)
         return torch.from_numpy(np.array(value))
 
     def _plan(self, call: Call, *, apart: bool) -> Plan:
