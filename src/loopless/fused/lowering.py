@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from loopless.fused.operators import OPERATORS, RANDOM
+from loopless.fused.tracing import where
 from loopless.refusals import refuse
 
 
@@ -95,23 +96,56 @@ def _unsupported(node: Node) -> list[str]:
     name = _name(node)
     if node.op != "call_function" or name not in (RANDOM if is_random(node) else OPERATORS):
         return [name]
-    if name in {"aten.index.Tensor", "aten._unsafe_index.Tensor"} and _has_mask(node.args[1]):
-        return [f"{name} by a mask (its shape depends on values)"]
+    return [f"{name} {trouble}" for trouble in _TROUBLES.get(name, _no_trouble)(node)]
+
+
+def _no_trouble(node: Node) -> list[str]:
     return []
 
 
-def _has_mask(indices: Any) -> bool:
-    return any(i is not None and i.meta["val"].dtype in {torch.bool, torch.uint8} for i in indices)
+def _trouble_with_index(node: Node) -> list[str]:
+    masks = _masks(node.args[1])
+    return ["by a mask, whose result has a size that depends on values"] if masks else []
+
+
+def _trouble_with_index_put(node: Node) -> list[str]:
+    """A mask is fine if the values spread over all that it takes, as in `x[mask] = 0`."""
+    x, indices, values, *_ = node.args
+    if masks := _masks(indices):
+        row_axes = _meta(x).ndim - sum(i is None for i in indices) - _meta(masks[0]).ndim
+        others = [i for i in indices if i is not None and i is not masks[0]]
+        if others or _meta(values).ndim > row_axes:
+            return ["by a mask, with values whose number depends on values"]
+    return []
+
+
+def _trouble_with_strides(node: Node) -> list[str]:
+    return [] if _meta(node.args[0]).is_contiguous() else ["of a tensor that is not contiguous"]
+
+
+_TROUBLES = {
+    "aten.index.Tensor": _trouble_with_index,
+    "aten._unsafe_index.Tensor": _trouble_with_index,
+    "aten.index_put.default": _trouble_with_index_put,
+    "aten._unsafe_index_put.default": _trouble_with_index_put,
+    "aten.as_strided.default": _trouble_with_strides,
+    "aten.as_strided_scatter.default": _trouble_with_strides,
+}
+
+
+def _masks(indices: Any) -> list[Node]:
+    tensors = (index for index in indices if index is not None)
+    return [index for index in tensors if _meta(index).dtype in {torch.bool, torch.uint8}]
+
+
+def _meta(node: Any) -> torch.Tensor:
+    """Return what is known of a node's value before it runs: shape, strides, dtype."""
+    return node.meta["val"]
 
 
 def is_random(node: Node) -> bool:
     """Return whether a node draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def where(node: Node) -> str:
-    """Return the place in the user's code that a node comes from, as "file.py:12, in loss"."""
-    return ""
 
 
 def _name(node: Node) -> str:

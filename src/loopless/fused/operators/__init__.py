@@ -1,6 +1,15 @@
 """The tables: for each core ATen operator, by name, the function of JAX arrays that computes it."""
 
-from loopless.fused.operators import arithmetic, indexing, layers, random, reductions, shapes
+from loopless.fused.operators import (
+    arithmetic,
+    convolutions,
+    indexing,
+    layers,
+    pooling,
+    random,
+    reductions,
+    shapes,
+)
 
 OPERATORS = {
     **arithmetic.OPERATORS,
@@ -8,5 +17,7 @@ OPERATORS = {
     **reductions.OPERATORS,
     **indexing.OPERATORS,
     **layers.OPERATORS,
+    **convolutions.OPERATORS,
+    **pooling.OPERATORS,
 }
 RANDOM = random.OPERATORS

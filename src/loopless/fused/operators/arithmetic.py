@@ -123,6 +123,11 @@ def _reciprocal(x):
     return jnp.ones((), x.dtype) / x
 
 
+def _polygamma(n, x):
+    x = floating(x)
+    return jax.scipy.special.polygamma(jnp.asarray(n, jnp.int64), x)
+
+
 def _addcmul(x, first, second, *, value=1):
     x, first, second = promote(x, first, second)
     return x + jnp.asarray(value, x.dtype) * first * second
@@ -277,6 +282,9 @@ OPERATORS = {
     "aten.fmod.Tensor": _binary(lax.rem),
     "aten.fmod.Scalar": _binary(lax.rem),
     "aten.atan2.default": _float_binary(jnp.arctan2),
+    "aten.hypot.default": _binary(jnp.hypot),
+    "aten.polygamma.default": _polygamma,
+    "aten._standard_gamma_grad.default": _binary(lax.random_gamma_grad),
     "aten.addcmul.default": _addcmul,
     "aten.addcdiv.default": _addcdiv,
     "aten.maximum.default": _binary(jnp.maximum),

@@ -114,6 +114,10 @@ def _empty(shape, *args, dtype=None, **_):
     return jnp.zeros(tuple(shape), dtype_or(dtype, default_dtype()))
 
 
+def _new_empty(x, shape, *args, dtype=None, **_):
+    return jnp.zeros(tuple(shape), dtype_or(dtype, x.dtype))
+
+
 def _arange(start, end, step=1, *, dtype=None, **_):
     whole = all(isinstance(x, int) for x in (start, end, step))
     return jnp.arange(start, end, step, dtype_or(dtype, jnp.int64 if whole else default_dtype()))
@@ -150,6 +154,9 @@ OPERATORS = {
     "aten.full.default": _full,
     "aten.full_like.default": _full_like,
     "aten.empty.memory_format": _empty,
+    "aten.empty_permuted.default": _empty,
+    "aten.empty_strided.default": _empty,
+    "aten.new_empty_strided.default": _new_empty,
     "aten.arange.start_step": _arange,
     "aten.copy.default": _copy,
 }

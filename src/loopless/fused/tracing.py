@@ -1,0 +1,99 @@
+"""Traces a PyTorch function to a flat graph of core ATen operators that knows the user's lines.
+
+`flatten` runs the function twice on the tensors that it is given: once to record what it does, with
+gradients, and once more to take in-place writes and composite operators apart. Next: `lowering.py`.
+"""
+
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.distributions import Distribution
+from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+# Batch normalization writes its running statistics without saying so in its schema, so that
+# functionalization would lose them. PyTorch's own decomposition writes them in the open.
+_IN_THE_OPEN = [torch.ops.aten.native_batch_norm]
+
+
+def flatten(function: Callable, *tensors: torch.Tensor) -> GraphModule:
+    """Return the graph of core ATen operators that `function` runs on `tensors`, free of writes."""
+    with ExitStack() as stack:
+        stack.enter_context(fx_traceback.preserve_node_meta())
+        stack.enter_context(_plain_operators())
+        with _Lines():
+            graph = make_fx(function, get_decompositions(_IN_THE_OPEN))(*tensors)
+        run = torch.func.functionalize(Interpreter(graph).run)
+        return make_fx(run, core_aten_decompositions())(*tensors)
+
+
+def where(node: Node) -> str:
+    """Return the user's line that a node comes from, as "file.py:12, in loss", or ""."""
+    return node.stack_trace or ""
+
+
+@contextmanager
+def _plain_operators() -> Iterator[None]:
+    """Have PyTorch choose operators that decompose, and leave out checks that read values.
+
+    Attention and recurrent layers have fused kernels otherwise, and the distributions look at their
+    arguments, which a graph cannot.
+    """
+    validates = Distribution._validate_args
+    enabled = torch.backends.mkldnn.set_flags(False, None, None, None)[0]
+    Distribution.set_default_validate_args(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        Distribution.set_default_validate_args(validates)
+        torch.backends.mkldnn.set_flags(enabled, None, None, None)
+
+
+class _Lines(TorchFunctionMode):
+    """Writes the user's line on every node that is traced within, gradients included."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None) -> Any:
+        line = _user_line(sys._getframe(1))
+        fx_traceback.set_stack_trace([line])
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
+                _label_gradients(tensor.grad_fn, line)
+        return result
+
+
+def _label_gradients(function: Any, line: str) -> None:
+    """Have the gradients of what was just computed write the same line, when they run."""
+    waiting = [function]
+    while waiting:
+        function = waiting.pop()
+        if function is not None and "line" not in function.metadata:
+            function.metadata["line"] = line
+            function.register_prehook(lambda gradients: fx_traceback.set_stack_trace([line]))
+            waiting += [following for following, _ in function.next_functions]
+
+
+_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<eval_with_key>")
+_STANDARD, _PACKAGES = (sysconfig.get_paths()[name] for name in ("stdlib", "purelib"))
+
+
+def _user_line(frame: Any) -> str:
+    """Return the innermost line that is neither PyTorch's nor Python's nor ours."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        standard = file.startswith(_STANDARD) and not file.startswith(_PACKAGES)
+        if not standard and not file.startswith(_LIBRARIES):
+            return f"{Path(file).name}:{frame.f_lineno}, in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return ""
