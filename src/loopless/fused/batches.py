@@ -133,3 +133,34 @@ def _view(leaf: Any, place: int, where: Callable[[], list[str]]) -> np.ndarray:
         f"fuse: {where()[place]} is {name_of(leaf)}; a batch holds tensors, NumPy arrays and "
         "numbers, in dicts, lists and tuples"
     )
+
+
+def count_updates(
+    arrays: list[np.ndarray], indices: np.ndarray | None, where: Callable[[], list[str]]
+) -> int:
+    """Return K, after checking that all leaves, or the indices, agree on it."""
+    for place, array in enumerate(arrays):
+        if not array.ndim:
+            axis = "[N, …]" if indices is not None else "[K, B, …]"
+            raise ValueError(f"fuse: {where()[place]} is a number; many takes arrays {axis}")
+    lengths = {len(array) for array in arrays}
+    if not arrays:
+        raise ValueError("fuse: the batch holds no arrays")
+    if indices is None:
+        if len(lengths) > 1:
+            sizes = ", ".join(f"{n} {len(a)}" for n, a in zip(where(), arrays, strict=True))
+            raise ValueError(f"fuse: the batches differ in K, their first axis: {sizes}")
+        if lengths == {0}:
+            raise ValueError("fuse: K is 0; there is nothing to update")
+        return len(arrays[0])
+    if indices.ndim != 2 or indices.dtype.kind not in "iu" or not indices.size:
+        raise ValueError(
+            f"fuse: indices must be whole numbers [K, B]; received {indices.dtype} "
+            f"{indices.shape}"
+        )
+    if indices.min() < 0 or indices.max() >= min(lengths):
+        raise ValueError(
+            f"fuse: indices must be from 0 to {min(lengths) - 1}; received {indices.min()} to "
+            f"{indices.max()}"
+        )
+    return len(indices)

@@ -1,10 +1,9 @@
 """One loss and its gradients, caught by PyTorch's own tracer as a flat graph of core operators.
 
-`make_fx` runs the loss on the user's own tensors and writes down every operator that they meet,
+The tracer runs the loss on the user's own tensors and writes down every operator that they meet,
 below autograd, so that `no_grad`, `detach` and custom autograd functions mean what they mean in
 PyTorch. Tensors are told apart by identity: whatever the loss reaches a parameter through, it is
-the same input of the graph. A second pass removes writes in place and everything that is not a core
-operator. `lowering.py` turns the result into JAX.
+the same input of the graph. `tracing.py` does this, and `lowering.py` turns the graph into JAX.
 """
 
 import contextlib
@@ -15,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._decomp import core_aten_decompositions, get_decompositions
-from torch.fx import GraphModule, Interpreter, traceback
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx import GraphModule
 
 from loopless.fused import batches
 from loopless.fused.blame import FuseError, first_line, line_of, name_of
-from loopless.fused.lowering import is_random, lower, missing, where
+from loopless.fused.lowering import is_random, lower, missing
+from loopless.fused.tracing import flatten, where
 
 aten = torch.ops.aten
 
@@ -86,6 +84,11 @@ class Captured:
     random: bool
 
     @property
+    def has_extras(self) -> bool:
+        """Whether the loss returns extras, None excepted."""
+        return self.constants != [None]
+
+    @property
     def extra_tensors(self) -> int:
         """How many of the outputs after the value are extras."""
         return sum(constant is TENSOR for constant in self.constants)
@@ -101,33 +104,28 @@ def capture(
 ) -> Captured:
     """Return a loss and its gradients by `parameters` as a function of arrays."""
     tensors = list(tensors)
-    first, reached, extras = _trace(loss, parameters, tensors, leaves)
-    if unknown := _unknown(first):
+    graph, reached, extras = _trace(loss, parameters, tensors, leaves)
+    if unknown := _unknown(graph):
         tensors += unknown
-        first, reached, extras = _trace(loss, parameters, tensors, leaves)
-    second = _simplify(first, [*tensors, *leaves])
-    written = _take_writes(second, len(tensors))
-    drawn = [node for node in second.graph.nodes if is_random(node)]
+        graph, reached, extras = _trace(loss, parameters, tensors, leaves)
+    written = _take_writes(graph, len(tensors))
+    drawn = [node for node in graph.graph.nodes if is_random(node)]
     if drawn and not random:
         raise FuseError(
             f"fuse: {drawn[0].target} draws random numbers{_at(where(drawn[0]))}, which a compiled "
             "program would draw but once; pass the noise in the batch, or random=True"
         )
-    if lacking := missing(second):
-        raise FuseError(
-            f"fuse: {lacking[0].operator} is not supported{_at(lacking[0].where)}"
-        )
-    used = [bool(n.users) for n in second.graph.nodes if n.op == "placeholder"]
-    extra_leaves, extra_structure = batches.flatten(extras)
-    constants = [TENSOR if isinstance(x, torch.Tensor) else x for x in extra_leaves]
+    if lacking := missing(graph):
+        raise FuseError(f"fuse: {lacking[0].operator} is not supported{_at(lacking[0].where)}")
+    extra_leaves, structure = batches.flatten(extras)
     return Captured(
-        lower(second, random=bool(drawn)),
+        lower(graph, random=bool(drawn)),
         tensors,
-        used,
+        [bool(node.users) for node in graph.graph.nodes if node.op == "placeholder"],
         reached,
         written,
-        extra_structure,
-        constants,
+        structure,
+        [TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in extra_leaves],
         bool(drawn),
     )
 
@@ -149,19 +147,16 @@ def _trace(
     def run(*_: torch.Tensor) -> list:
         nonlocal reached, kept
         value, kept, gradients = loss.gradients(leaves, parameters)
-        reached = [place for place, g in enumerate(gradients) if g is not None]
+        reached = [place for place, gradient in enumerate(gradients) if gradient is not None]
         extras = [x.detach() for x in batches.flatten(kept)[0] if isinstance(x, torch.Tensor)]
         return [value.detach(), *extras, *(gradients[place] for place in reached)]
 
-    # PyTorch's own kernel for batch normalization does not say that it writes to its buffers.
-    table = get_decompositions([aten.native_batch_norm.default])
     try:
-        graph = make_fx(run, table, record_stack_traces=True)(*tensors, *leaves)
+        return flatten(run, *tensors, *leaves), reached, kept
     except FuseError:
         raise
     except Exception as error:
         raise FuseError(f"fuse: {_explain(error)}{_at(line_of(error))}") from error
-    return graph, reached, kept
 
 
 def _explain(error: Exception) -> str:
@@ -170,26 +165,19 @@ def _explain(error: Exception) -> str:
             "the loss asks for the value of a tensor (`if`, .item(), float(), .numpy()), which a "
             "compiled program cannot do; use torch.where, or pass the number in the batch"
         )
-    return f"the loss cannot be traced: {str(error).strip().splitlines()[0] if str(error) else type(error).__name__}"
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    return f"the loss cannot be traced: {reason}"
 
 
 def _unknown(graph: GraphModule) -> list[torch.Tensor]:
     """Return the tensors that a graph holds as constants, but those made by the loss itself."""
-    held = {
-        id(getattr(graph, str(node.target))): getattr(graph, str(node.target))
+    held = [
+        getattr(graph, str(node.target))
         for node in graph.graph.nodes
         if node.op == "get_attr"
         and any(user.target is not aten.lift_fresh_copy.default for user in node.users)
-    }
-    return list(held.values())
-
-
-def _simplify(graph: GraphModule, tensors: list[torch.Tensor]) -> GraphModule:
-    """Return a graph without writes in place, of core operators alone, that keeps its lines."""
-    copies = [tensor.detach().clone() for tensor in tensors]
-    run = torch.func.functionalize(lambda *arrays: Interpreter(graph).run(*arrays))
-    with torch.no_grad(), traceback.preserve_node_meta():
-        return make_fx(run, core_aten_decompositions())(*copies)
+    ]
+    return list({id(tensor): tensor for tensor in held}.values())
 
 
 def _take_writes(graph: GraphModule, tensors: int) -> list[int]:

@@ -15,14 +15,24 @@ from loopless.fused.assemble import Compiled
 from loopless.fused.calls import Call
 from loopless.fused.memory import Memory, Moment
 from loopless.fused.reads import Reading
-from loopless.fused.stages import Stage
+from loopless.fused.stages import Follow, Stage
 
 
 class Plan:
     """A compiled program, the memory that it reads and writes, and the arguments it was made for."""
 
-    def __init__(self, compiled: Compiled, reading: Reading, stages: list[Stage], call: Call):
-        self.compiled, self.reading, self._stages = compiled, reading, stages
+    def __init__(
+        self,
+        compiled: Compiled,
+        program: Any,
+        reading: Reading,
+        stages: list[Stage],
+        followers: list[Follow],
+        call: Call,
+    ):
+        self.compiled, self.program, self.reading = compiled, program, reading
+        self._every = np.array([entry.every for entry in [*stages, *followers]])
+        self._due = compiled.width - 1 - len(self._every)
         self.slots = call.slots(reading)
         self._others = call.other_leaves
         self._results: list | None = None
@@ -85,12 +95,24 @@ class Plan:
             table[:, block.start : block.stop] = numbers
         return table
 
-    def results(self, vectors: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the arrays after the state: of each part values, finiteness and extras."""
+    def turns(self, numbers: np.ndarray, before: int) -> np.ndarray:
+        """Enter in the numbers in which updates each loss and follower runs, and return it."""
+        count = 1 + before + np.arange(len(numbers))[:, None]
+        numbers[:, self._due : -1] = count % self._every == 0
+        return numbers[:, self._due : -1]
+
+    def results(self, vectors: list[np.ndarray]) -> list[tuple]:
+        """Return for each loss its values, whether they are finite, and its extras."""
         if self._results is None:
             (layout,) = self.compiled.results
             self._results = layout.slices()[self.compiled.recipe.state :]
-        return [vectors[n][start:stop].reshape(shape) for n, start, stop, shape in self._results]
+        arrays = [vectors[n][start:stop].reshape(shape) for n, start, stop, shape in self._results]
+        results, place = [], 0
+        for part in self.compiled.recipe.parts:
+            end = place + 2 + part.captured.extra_tensors
+            results.append((arrays[place], arrays[place + 1], arrays[place + 2 : end]))
+            place = end
+        return results
 
 
 def _is_alike(leaf: Any, before: Any, reading: Reading) -> bool:

@@ -33,8 +33,11 @@ def flatten(function: Callable, *tensors: torch.Tensor) -> GraphModule:
         stack.enter_context(_plain_operators())
         with _Lines():
             graph = make_fx(function, get_decompositions(_IN_THE_OPEN))(*tensors)
+        # Gradients are in the graph by now, and its writes are not to reach the caller's tensors.
+        stack.enter_context(torch.no_grad())
+        copies = [tensor.detach().clone() for tensor in tensors]
         run = torch.func.functionalize(Interpreter(graph).run)
-        return make_fx(run, core_aten_decompositions())(*tensors)
+        return make_fx(run, core_aten_decompositions())(*copies)
 
 
 def where(node: Node) -> str:
