@@ -247,12 +247,12 @@ class Step:
                     np.asarray(vector)
 
         run()  # compiles
-        eager_seconds = program.updates * check.time_eager(self._stages, call, plan.reading)
-        program.eager_seconds, program.seconds = eager_seconds, check.seconds(run)
-        program.compiled = program.seconds <= eager_seconds
+        seconds, eager_seconds = check.time_both(run, self._stages, call, plan.reading)
+        program.seconds, program.eager_seconds = seconds, eager_seconds
+        program.compiled = seconds <= eager_seconds
         if not program.compiled:
             warnings.warn(
-                f"fuse: {program.updates} updates take {1e3 * program.seconds:.3g} ms compiled and "
+                f"fuse: {program.updates} updates take {1e3 * seconds:.3g} ms compiled and "
                 f"{1e3 * eager_seconds:.3g} ms in eager PyTorch, so these run in eager "
                 f"({first_line(self._stages[0].loss)})",
                 stacklevel=4,
