@@ -42,7 +42,6 @@ OPTIMIZERS = {
     "sgd nesterov": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, weight_decay=0.1),
     "rmsprop centered": lambda p: torch.optim.RMSprop(p, lr=0.01, centered=True, momentum=0.5),
-    "tensor rate": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01)),
 }
 
 

@@ -90,12 +90,16 @@ def copy_stage(stage: Stage) -> Stage:
     """Return a stage whose optimizer has parameters and a state of its own."""
     copies, groups = {}, []
     for group in stage.optimizer.param_groups:
-        own = [copies.setdefault(p, p.detach().clone().requires_grad_()) for p in group["params"]]
+        own = [copies.setdefault(p, _clone(p)) for p in group["params"]]
         groups.append({**group, "params": own})
     optimizer = type(stage.optimizer)(groups)
     for parameter, state in stage.optimizer.state.items():
         optimizer.state[copies[parameter]] = copy.deepcopy(state)
     return Stage(stage.loss, stage.module, optimizer, stage.max_gradient_norm, stage.every)
+
+
+def _clone(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.detach().clone().requires_grad_(parameter.requires_grad)
 
 
 @contextlib.contextmanager

@@ -47,6 +47,11 @@ def check(optimizer: Any) -> None:
     for group in optimizer.param_groups:
         if group.get("differentiable"):
             raise FuseError(f"fuse: {name_of(optimizer)} with differentiable=True is not supported")
+        if any(isinstance(x, torch.Tensor) for x in (group["lr"], *group.get("betas", ()))):
+            raise FuseError(
+                f"fuse: the rate or a beta of {name_of(optimizer)} is a tensor, with which PyTorch "
+                "computes in other precision; pass a number"
+            )
 
 
 def settings(optimizer: Any, group: dict) -> Settings:

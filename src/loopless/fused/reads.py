@@ -160,7 +160,7 @@ class Reading:
 
     def _follow(self, path: str, value: Any, steps: tuple) -> None:
         for kind, name in steps:
-            if isinstance(value, torch.Tensor | np.ndarray | _STATIC):
+            if isinstance(value, (torch.Tensor, np.ndarray, *_STATIC)):
                 break
             if kind == "key":
                 if not isinstance(value, dict | list | tuple):
