@@ -8,6 +8,7 @@ the same input of the graph. `tracing.py` does this, and `lowering.py` turns the
 
 import contextlib
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch.fx import GraphModule
+from torch.overrides import TorchFunctionMode
 
 from loopless.fused import batches
 from loopless.fused.blame import FuseError, first_line, line_of, name_of
 from loopless.fused.lowering import is_random, lower, missing
-from loopless.fused.tracing import flatten, where
+from loopless.fused.tracing import flatten, user_line, where
 
 aten = torch.ops.aten
 
@@ -146,7 +148,8 @@ def _trace(
 
     def run(*_: torch.Tensor) -> list:
         nonlocal reached, kept
-        value, kept, gradients = loss.gradients(leaves, parameters)
+        with _NoAutocast():
+            value, kept, gradients = loss.gradients(leaves, parameters)
         reached = [place for place, gradient in enumerate(gradients) if gradient is not None]
         extras = [x.detach() for x in batches.flatten(kept)[0] if isinstance(x, torch.Tensor)]
         return [value.detach(), *extras, *(gradients[place] for place in reached)]
@@ -157,6 +160,16 @@ def _trace(
         raise
     except Exception as error:
         raise FuseError(f"fuse: {_explain(error)}{_at(line_of(error))}") from error
+
+
+class _NoAutocast(TorchFunctionMode):
+    """Refuses autocast inside of a loss: its cache of casts would outlive the trace."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None) -> Any:
+        if torch.is_autocast_enabled("cpu"):
+            place = user_line(sys._getframe(1))
+            raise FuseError(f"fuse: autocast inside a loss is not supported{_at(place)}")
+        return func(*args, **(kwargs or {}))
 
 
 def _explain(error: Exception) -> str:

@@ -54,8 +54,6 @@ class Memory:
         self._state_tensors = tensors[: self._recipe.state]
         self._pointers = [t.data_ptr() for t in self._tensors]
         self._shapes = [t.shape for t in self._tensors]
-        self._parameters = [parameter for parameter, _ in self._trained]
-        self._requires = [parameter.requires_grad for parameter in self._parameters]
         layout = self._recipe.layout
         arrays = [
             np.zeros(shape, dtype) if tensor is None else batches.as_numpy(tensor)
@@ -92,7 +90,6 @@ class Memory:
         return (
             [t.data_ptr() for t in self._tensors] == self._pointers
             and [t.shape for t in self._tensors] == self._shapes
-            and [p.requires_grad for p in self._parameters] == self._requires
         )
 
     def check_gradients(self) -> None:

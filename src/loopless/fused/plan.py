@@ -44,6 +44,8 @@ class Plan:
         ]
         self._shaping = list(map(optimizers.shape_of, self._groups))
         self._lists = [(group["params"], list(group["params"])) for group in self._groups]
+        self._parameters = [tensor for group in self._groups for tensor in group["params"]]
+        self._requires = [tensor.requires_grad for tensor in self._parameters]
         parameters = [stage.parameters() for stage in stages]
         tensors = [*reading.tensors, *compiled.unknown]
 
@@ -74,6 +76,7 @@ class Plan:
             )
             and all(len(a) == len(b) and all(map(is_, a, b)) for a, b in self._lists)
             and list(map(optimizers.shape_of, self._groups)) == self._shaping
+            and [tensor.requires_grad for tensor in self._parameters] == self._requires
             and self.memory.is_current()
             and self.reading.is_same()
         )

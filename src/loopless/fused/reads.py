@@ -20,6 +20,7 @@ import torch
 
 _STATIC = (bool, int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device)
 _LIBRARIES = ("torch", "numpy", "jax", "builtins", "math", "functools", "typing", "collections")
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _MOST = 2000  # entries of a container that are looked at
 
 Chain = tuple[str, tuple]  # the first name, then ("attribute", name) and ("key", constant)
@@ -42,6 +43,7 @@ class Reading:
         self._cells: dict[int, tuple[Any, Any]] = {}
         self._lists: list[tuple[list, list]] = []
         self._arrays: list[tuple[np.ndarray, bytes]] = []
+        self._hooks: list = []
         self._fast: tuple | None = None
 
     @property
@@ -65,7 +67,8 @@ class Reading:
                 if not all(map(is_, get(holder), values)):
                     return False
             return (
-                all(map(is_, map(_contents, cells), contents))
+                not any(self._hooks)
+                and all(map(is_, map(_contents, cells), contents))
                 and sum(map(len, self._sized)) == size
                 and all(len(a) == len(b) and all(map(is_, a, b)) for a, b in self._lists)
                 and all(array.tobytes() == data for array, data in self._arrays)
@@ -107,6 +110,7 @@ class Reading:
         self._entries.append((path, type(module)))
         self.modules.append(module)
         fields = vars(module)
+        self._hooks += [fields[kind] for kind in HOOKS]
         for kind in ("_parameters", "_buffers", "_modules"):
             self._sized.append(fields[kind])
             for name, part in fields[kind].items():

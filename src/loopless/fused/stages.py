@@ -11,6 +11,7 @@ import torch
 
 from loopless.fused import optimizers
 from loopless.fused.blame import FuseError, first_line, name_of
+from loopless.fused.reads import HOOKS
 from loopless.refusals import check_count
 
 
@@ -48,6 +49,8 @@ class Stage:
             else list(self.module.named_parameters())
         )
         for name, parameter in named:
+            if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+                raise FuseError(f"fuse: {name} has a gradient hook, which would never run")
             if parameter.requires_grad and id(parameter) not in held:
                 raise FuseError(
                     f"fuse: {name} of {name_of(self.module)} requires a gradient, but "
@@ -56,8 +59,6 @@ class Stage:
         for parameter, _, name in self.parameters():
             if not parameter.is_floating_point():
                 raise FuseError(f"fuse: {name} is {parameter.dtype}; parameters must be floats")
-            if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-                raise FuseError(f"fuse: {name} has a gradient hook, which would never run")
 
 
 @dataclass(frozen=True)
@@ -158,14 +159,6 @@ def _follow(target: Any, source: Any, tau: Any, every: int) -> Follow:
     follow = Follow(target, source, float(tau), every)
     follow.pairs("parameters"), follow.pairs("buffers")
     return follow
-
-
-HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
 
 
 def check_module(module: Any, where: str) -> None:

@@ -67,7 +67,7 @@ class _Lines(TorchFunctionMode):
     """Writes the user's line on every node that is traced within, gradients included."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None) -> Any:
-        line = _user_line(sys._getframe(1))
+        line = user_line(sys._getframe(1))
         fx_traceback.set_stack_trace([line])
         result = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
@@ -91,7 +91,7 @@ _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<ev
 _STANDARD, _PACKAGES = (sysconfig.get_paths()[name] for name in ("stdlib", "purelib"))
 
 
-def _user_line(frame: Any) -> str:
+def user_line(frame: Any) -> str:
     """Return the innermost line that is neither PyTorch's nor Python's nor ours."""
     while frame is not None:
         file = frame.f_code.co_filename
