@@ -52,7 +52,9 @@ def test_stop_names_the_update_and_leaves_everything(slow, monkeypatch):
     else:
         step.many(batches(4, torch.float64))
     before = memory(pair.fused, pair.optimizers[0])
-    with pytest.raises(FuseError, match=r"update 3 of this call is not finite: the loss is nan.*mse"):
+    with pytest.raises(
+        FuseError, match=r"update 3 of this call is not finite: the loss is nan.*mse"
+    ):
         step.many(poisoned(2))
     assert memory(pair.fused, pair.optimizers[0]) == before
     assert step.updates == 4
@@ -170,10 +172,10 @@ def test_random_losses_draw_anew_by_the_same_law():
 def test_the_first_call_leaves_the_generators():
     net = network()
     step = ll.fuse(mse, net, torch.optim.SGD(net.parameters(), lr=0.1))
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     step(first(batches(1)))
     assert torch.equal(torch.get_rng_state(), before[0])
-    assert (np.random.get_state()[1] == before[1]).all()
+    assert (np.random.get_state()[1] == before[1]).all()  # noqa: NPY002
 
 
 # --- the process -----------------------------------------------------------------------------
@@ -252,7 +254,7 @@ def test_int64_stays_int64_without_x64(shared):
 
 
 def test_the_batch_may_be_reused_at_once(shared):
-    pair, step = shared
+    _, step = shared
     batch = first(batches(1))
     value = step(batch)
     kept = value.clone()

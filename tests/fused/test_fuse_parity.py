@@ -136,7 +136,9 @@ class ActorCritic(nn.Module):
 
 def test_ppo_with_unused_and_frozen_parameters():
     torch.manual_seed(0)
-    pair = Pair(lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.5), net=ActorCritic().double())
+    pair = Pair(
+        lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.5), net=ActorCritic().double()
+    )
     data = batches(4, torch.float64)
     data = {
         "obs": data["obs"],

@@ -89,9 +89,13 @@ class Agent:
 
     def loss(self, net, batch):
         shift = self.options["shift"]
-        return self.coefficient * (net(batch["obs"]).t().t() * self.weights - shift).pow(
-            2
-        ).mean() * self.decay * settings.gamma * scale
+        return (
+            self.coefficient
+            * (net(batch["obs"]).t().t() * self.weights - shift).pow(2).mean()
+            * self.decay
+            * settings.gamma
+            * scale
+        )
 
 
 @pytest.mark.parametrize(
@@ -157,8 +161,13 @@ def test_numbers_in_the_batch_and_tensors_beside_it_are_arguments():
         value = step({"obs": obs, "weight": weight}, torch.tensor(clip))
         expected = loss(pair.plain, {"obs": obs, "weight": weight}, torch.tensor(clip))
         torch.testing.assert_close(value, expected.detach(), rtol=0, atol=1e-6)
-        eager(lambda n, b: loss(n, {"obs": obs, "weight": weight}, torch.tensor(clip)),  # noqa: B023
-              pair.plain, pair.optimizers[1], {"obs": obs[None]}, updates=1)
+        eager(
+            lambda n, b: loss(n, {"obs": obs, "weight": weight}, torch.tensor(clip)),  # noqa: B023
+            pair.plain,
+            pair.optimizers[1],
+            {"obs": obs[None]},
+            updates=1,
+        )
     assert len(step.programs) == 1
 
 

@@ -177,7 +177,10 @@ def test_optimizers(name):
 
 
 SETTINGS = {
-    "check": ({"check": "sometimes"}, "check='sometimes' is unknown; choose first, always or never"),
+    "check": (
+        {"check": "sometimes"},
+        "check='sometimes' is unknown; choose first, always or never",
+    ),
     "on_nan": ({"on_nan": "raise"}, "on_nan='raise' is unknown; choose stop or skip"),
     "norm": ({"max_gradient_norm": -1}, "max_gradient_norm must be above 0; received -1"),
     "norms": ({"max_gradient_norm": [1, 2]}, "has 2 entries for 1 losses"),
@@ -239,7 +242,7 @@ def test_calls(fused, name):
 
 
 def test_too_few_arguments(fused):
-    with pytest.raises(TypeError, match=rf"missing a required argument: 'target' .*in q_loss"):
+    with pytest.raises(TypeError, match=r"missing a required argument: 'target' .*in q_loss"):
         fused[3].many(batches(2))
 
 

@@ -36,7 +36,10 @@ class ActorCritic:
 
     def actor_loss(self, actor, batch):
         pair = torch.cat([batch["obs"], actor(batch["obs"])], 1)
-        return self.log_alpha.detach().exp() * actor(batch["obs"]).pow(2).mean() - self.critic(pair).mean()
+        return (
+            self.log_alpha.detach().exp() * actor(batch["obs"]).pow(2).mean()
+            - self.critic(pair).mean()
+        )
 
     def alpha_loss(self, log_alpha, batch):
         return (log_alpha * (self.actor(batch["obs"]) - 0.3).detach()).mean()
@@ -63,7 +66,9 @@ class ActorCritic:
                     values[number].append(value.detach())
             if (before + update + 1) % every[3] == 0:
                 with torch.no_grad():
-                    for t, p in zip(self.target.parameters(), self.critic.parameters(), strict=True):
+                    for t, p in zip(
+                        self.target.parameters(), self.critic.parameters(), strict=True
+                    ):
                         t.mul_(1 - TAU).add_(TAU * p)
         for _, _, optimizer in self.stages():
             optimizer.zero_grad()

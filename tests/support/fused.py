@@ -16,7 +16,9 @@ def batches(updates, dtype=torch.float32, rows=6, seed=1):
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
-        return torch.randn(updates, rows, *shape, generator=generator, dtype=torch.float64).to(dtype)
+        return torch.randn(updates, rows, *shape, generator=generator, dtype=torch.float64).to(
+            dtype
+        )
 
     return {
         "obs": normal(3),
@@ -99,5 +101,7 @@ def memory(*things):
                 for place, entries in state["state"].items()
                 for name, tensor in entries.items()
             }
-        found.append({name: bytes(tensor.reshape(-1).view(torch.uint8)) for name, tensor in state.items()})
+        found.append(
+            {name: bytes(tensor.reshape(-1).view(torch.uint8)) for name, tensor in state.items()}
+        )
     return found

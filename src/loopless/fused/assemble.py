@@ -12,12 +12,11 @@ from loopless.fused import batches, client, optimizers
 from loopless.fused.blame import FuseError, first_line
 from loopless.fused.calls import Call
 from loopless.fused.capture import Captured, capture
-from loopless.fused.optimizers import Settings
 from loopless.fused.layout import Layout
+from loopless.fused.optimizers import Settings
 from loopless.fused.program import Follower, Mover, Part, Recipe, build
 from loopless.fused.reads import Reading
 from loopless.fused.stages import Follow, Stage
-
 
 PACKED = 2**15  # bytes of a leaf up to which copying it costs less than an argument of its own
 

@@ -24,7 +24,7 @@ def flatten(tree: Any) -> tuple[list, Any]:
         leaves = list(tree.values())
         if _PLAIN.issuperset(map(type, leaves)):
             return leaves, tuple(tree)
-    if tree.__class__ is tuple and not any([isinstance(x, dict | list | tuple) for x in tree]):
+    if tree.__class__ is tuple and not any(isinstance(x, dict | list | tuple) for x in tree):
         return list(tree), (tuple, len(tree), (None,) * len(tree))
     leaves: list = []
     return leaves, _flatten(tree, leaves)
@@ -155,8 +155,7 @@ def count_updates(
         return len(arrays[0])
     if indices.ndim != 2 or indices.dtype.kind not in "iu" or not indices.size:
         raise ValueError(
-            f"fuse: indices must be whole numbers [K, B]; received {indices.dtype} "
-            f"{indices.shape}"
+            f"fuse: indices must be whole numbers [K, B]; received {indices.dtype} {indices.shape}"
         )
     if indices.min() < 0 or indices.max() >= min(lengths):
         raise ValueError(

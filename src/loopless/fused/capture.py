@@ -26,7 +26,9 @@ from loopless.fused.tracing import flatten, user_line, where
 aten = torch.ops.aten
 
 
-SLOT = object()  # stands among a loss's further arguments for one that the program takes as an array
+SLOT = (
+    object()
+)  # stands among a loss's further arguments for one that the program takes as an array
 TENSOR = object()  # stands in `Captured.constants` for a leaf that is a tensor
 
 
@@ -212,6 +214,10 @@ def _take_writes(graph: GraphModule, tensors: int) -> list[int]:
     return written
 
 
+def _numpys() -> tuple:
+    return np.random.get_state()  # noqa: NPY002  # the user's, not ours
+
+
 @contextlib.contextmanager
 def undone(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
     """Run a block, then put the values of some tensors and all generators back.
@@ -220,11 +226,10 @@ def undone(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
     """
     copies = [tensor.detach().clone() for tensor in tensors]
     versions = [tensor._version for tensor in tensors]
-    pythons, numpys, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    pythons, numpys, torchs = random.getstate(), _numpys(), torch.get_rng_state()
     try:
         yield
-        now = np.random.get_state()
-        drew = any(not np.array_equal(a, b) for a, b in zip(numpys, now, strict=True))
+        drew = any(not np.array_equal(a, b) for a, b in zip(numpys, _numpys(), strict=True))
         if drew or random.getstate() != pythons:
             raise FuseError(
                 "fuse: the loss draws from random or numpy.random, which a compiled program would "
@@ -232,7 +237,7 @@ def undone(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
             )
     finally:
         random.setstate(pythons)
-        np.random.set_state(numpys)
+        np.random.set_state(numpys)  # noqa: NPY002
         torch.set_rng_state(torchs)
         with torch.no_grad():
             for tensor, copy, version in zip(tensors, copies, versions, strict=True):

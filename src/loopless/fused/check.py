@@ -55,9 +55,7 @@ def _evaluate(captured: Captured, leaves: list[torch.Tensor]) -> list[np.ndarray
         return [np.asarray(x) for x in client.compile(captured.function)(*passed)]
 
 
-def _compare(
-    name: str, own: np.ndarray, other: torch.Tensor, largest: float, where: str
-) -> None:
+def _compare(name: str, own: np.ndarray, other: torch.Tensor, largest: float, where: str) -> None:
     if own.shape != tuple(other.shape):
         raise FuseError(
             f"fuse: {name} has shape {own.shape} compiled and {tuple(other.shape)} in eager "

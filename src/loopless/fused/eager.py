@@ -1,4 +1,4 @@
-"""The same updates by PyTorch itself: what a program is compared with, and what runs if it is slower."""
+"""The same updates by PyTorch itself: the measure of a program, and what runs if it is slower."""
 
 import contextlib
 import copy
@@ -104,7 +104,7 @@ def _clone(parameter: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def _undone_unless_finite(stages: list[Stage], reading: Reading) -> Iterator[Any]:
-    """Run a block and put everything back, unless it ends with a call of the function it is given."""
+    """Run a block and put everything back, unless it calls the function that it is given."""
     kept = False
     tensors = [(tensor, tensor.detach().clone()) for tensor in reading.tensors]
     states = [

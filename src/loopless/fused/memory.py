@@ -87,13 +87,12 @@ class Memory:
         for state, values in self._born:
             if len(state) != len(values) or not all(map(is_, state.values(), values)):
                 return False
-        return (
-            [t.data_ptr() for t in self._tensors] == self._pointers
-            and [t.shape for t in self._tensors] == self._shapes
-        )
+        return [t.data_ptr() for t in self._tensors] == self._pointers and [
+            t.shape for t in self._tensors
+        ] == self._shapes
 
     def check_gradients(self) -> None:
-        """Refuse a gradient that waits in a parameter: eager code would add to it, or step by it."""
+        """Refuse a gradient that waits in a parameter: eager code would add to it."""
         for parameter, name in self._trained:
             if parameter.grad is not None:
                 raise FuseError(

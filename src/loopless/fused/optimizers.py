@@ -126,7 +126,9 @@ def with_rate(form: Settings, numbers: Any, rate: Any) -> list:
     return [*numbers, size, 1 - rate * decay if form.decay == "decoupled" else decay]
 
 
-def move(form: Settings, weight: Any, gradient: Any, moments: list, numbers: list, xp: Any) -> tuple:
+def move(
+    form: Settings, weight: Any, gradient: Any, moments: list, numbers: list, xp: Any
+) -> tuple:
     """Return a parameter and its moments after one update."""
     *numbers, decay = numbers
     gradient = -gradient if form.maximize else gradient

@@ -19,7 +19,7 @@ from loopless.fused.stages import Follow, Stage
 
 
 class Plan:
-    """A compiled program, the memory that it reads and writes, and the arguments it was made for."""
+    """A compiled program, the memory it works on, and the arguments that it was made for."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Plan:
             table[:, : len(self._groups)] = rates.reshape(updates, -1)
         for block in self.compiled.blocks:
             first = before[block.trained[0]]
-            if any([before[number] != first for number in block.trained]):
+            if any(before[number] != first for number in block.trained):
                 return None
             group = self._groups[block.group]
             numbers = optimizers.numbers(block.form, group, first, updates)

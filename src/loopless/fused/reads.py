@@ -11,7 +11,7 @@ import dis
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import attrgetter, is_, itemgetter
 from typing import Any
 
@@ -48,7 +48,7 @@ class Reading:
 
     @property
     def signature(self) -> tuple:
-        """What decides which program fits: paths, numbers, kinds of tensors and their identities."""
+        """What decides which program fits: paths, numbers, and the kinds of tensors."""
         return tuple(self._entries)
 
     def place(self, tensor: torch.Tensor) -> int | None:
@@ -58,7 +58,10 @@ class Reading:
     def is_same(self) -> bool:
         """Return whether nothing that was read has been replaced since."""
         if self._fast is None:
-            dicts = [(d, itemgetter(*keys, *keys), tuple(keys.values()) * 2) for d, keys in self._dicts.values()]
+            dicts = [
+                (d, itemgetter(*keys, *keys), tuple(keys.values()) * 2)
+                for d, keys in self._dicts.values()
+            ]
             cells, contents = zip(*self._cells.values(), strict=True) if self._cells else ((), ())
             self._fast = dicts, cells, contents, sum(map(len, self._sized))
         dicts, cells, contents, size = self._fast
@@ -138,7 +141,9 @@ class Reading:
                 arguments[code.co_varnames[0]] = owner
         if not isinstance(function, types.FunctionType) or _is_library(function.__module__):
             return
-        if not self._is_new((function.__code__, *sorted((k, id(v)) for k, v in arguments.items())), keep=arguments):
+        if not self._is_new(
+            (function.__code__, *sorted((k, id(v)) for k, v in arguments.items())), keep=arguments
+        ):
             return
         self._entries.append((path, function.__code__))
         for name, value in _defaults(function).items():

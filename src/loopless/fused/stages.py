@@ -1,4 +1,4 @@
-"""What `fuse` was given: losses with their modules and optimizers, followers, and how often each runs.
+"""What `fuse` was given: losses with modules and optimizers, followers, and how often each runs.
 
 Everything that can be refused without running a loss is refused here.
 """
@@ -117,8 +117,7 @@ def parse(
         for triple, norm, count in zip(triples, norms, counts, strict=False)
     ]
     followers = [
-        _follow(*entry, count)
-        for entry, count in zip(follow, counts[len(triples) :], strict=True)
+        _follow(*entry, count) for entry, count in zip(follow, counts[len(triples) :], strict=True)
     ]
     return stages, followers
 
@@ -141,7 +140,9 @@ def _stage(loss: Any, module: Any, optimizer: Any, norm: float | None, every: in
         raise TypeError(f"fuse: the loss must be a function; received {name_of(loss)}")
     if isinstance(module, torch.Tensor):
         if not (module.is_leaf and module.requires_grad):
-            raise FuseError("fuse: a tensor that is trained must be a leaf that requires a gradient")
+            raise FuseError(
+                "fuse: a tensor that is trained must be a leaf that requires a gradient"
+            )
     else:
         check_module(module, first_line(loss))
     optimizers.check(optimizer)

@@ -135,9 +135,7 @@ class Step:
             if indices is not None:
                 (indices,) = batches.views([indices], lambda: ["indices"])
             updates = batches.count_updates(arrays, indices, lambda: batches.names(structure))
-            call = Call(
-                structure, arrays, others, other_structure, other_leaves, updates, indices
-            )
+            call = Call(structure, arrays, others, other_structure, other_leaves, updates, indices)
             return self._run(call, self._rates(learning_rates, updates))
 
     def _rates(self, rates: Any, updates: int) -> np.ndarray | None:
@@ -309,9 +307,7 @@ class Step:
         updates = 1 if call.updates is None else call.updates
         if due is None:
             due = np.ones((updates, len(self._stages) + len(self._followers)), bool)
-        rows = eager.run(
-            self._stages, self._followers, call, plan.reading, due, rates, self._skip
-        )
+        rows = eager.run(self._stages, self._followers, call, plan.reading, due, rates, self._skip)
         shaped = []
         parts = plan.compiled.recipe.parts
         for number, (part, some) in enumerate(zip(parts, rows, strict=True)):
