@@ -87,9 +87,9 @@ def assemble(
     tensors = captured[-1].tensors
     parameters = [stage.parameters() for stage in stages]
     trained = [(stage, n) for stage, each in enumerate(captured) for n in each.reached]
-    places = {pair: reading.place(parameters[pair[0]][pair[1]][0]) for pair in trained}
+    places = {pair: reading.index(parameters[pair[0]][pair[1]][0]) for pair in trained}
     moved = [
-        [(reading.place(a), reading.place(b)) for a, b in entry.pairs(kind)]
+        [(reading.index(a), reading.index(b)) for a, b in entry.pairs(kind)]
         for entry in follow
         for kind in ("parameters", "buffers")
     ]
@@ -129,7 +129,7 @@ def assemble(
         pairs = [
             [(segment_of[(a,)], cells[(b,)]) for a, b in some] for some in moved[2 * number :][:2]
         ]
-        return Follower(*pairs, entry.tau, entry.every, due + len(stages) + number)
+        return Follower(pairs[0], pairs[1], entry.tau, entry.every, due + len(stages) + number)
 
     width = due + len(stages) + len(follow) + 1
     arrays = [
@@ -208,7 +208,7 @@ def _refuse_writes(
     reading: Reading,
 ) -> None:
     """Refuse a loss that writes to what updates move, and views that would go stale inside."""
-    moving = {reading.place(t): name for some in parameters for t, _, name in some}
+    moving = {reading.index(t): name for some in parameters for t, _, name in some}
     moving |= {place: reading.names[place] for place in targets}
     for stage, each in zip(stages, captured, strict=True):
         for place in each.written:

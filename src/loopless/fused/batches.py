@@ -13,6 +13,7 @@ import torch
 
 from loopless.fused.blame import FuseError, name_of
 
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _PLAIN = frozenset({torch.Tensor, np.ndarray, torch.nn.Parameter})
 
 
@@ -96,7 +97,7 @@ def as_tensor(array: Any) -> torch.Tensor:
 
 def wrap(array: np.ndarray) -> torch.Tensor:
     """Return a tensor on an array's memory."""
-    if array.dtype == ml_dtypes.bfloat16:
+    if array.dtype == _BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 

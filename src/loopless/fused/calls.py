@@ -14,7 +14,7 @@ from loopless.fused.reads import Reading
 from loopless.fused.stages import Follow, Stage, check_module
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call:
     """A batch and further arguments, as leaves and structures."""
 

@@ -51,7 +51,8 @@ class Loss:
         result = self.function(self.module, batch, *others)
         value, extras = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
-            kind = f"shape {tuple(value.shape)}" if hasattr(value, "shape") else name_of(value)
+            shape = getattr(value, "shape", None)
+            kind = name_of(value) if shape is None else f"shape {tuple(shape)}"
             raise FuseError(
                 f"fuse: the loss must return a scalar tensor, or (scalar, extras); received {kind} "
                 f"({first_line(self.function)})"
@@ -214,7 +215,7 @@ def _take_writes(graph: GraphModule, tensors: int) -> list[int]:
     return written
 
 
-def _numpys() -> tuple:
+def _numpys() -> Any:
     return np.random.get_state()  # noqa: NPY002  # the user's, not ours
 
 

@@ -115,7 +115,8 @@ def _move(optimizer: Any, group: dict, weight: torch.Tensor, gradient: torch.Ten
     form = optimizers.settings(optimizer, group)
     state = optimizer.state.get(weight) or {}
     fresh = optimizers.fresh_state(optimizer, group, weight)
-    moments = [(state.get(m) if state.get(m) is not None else fresh[m]) for m in form.moments]
+    known = {name: value for name, value in state.items() if value is not None}
+    moments = [(fresh | known)[name] for name in form.moments]
     before = float(state["step"]) if "step" in state else float("momentum_buffer" in state)
     numbers = optimizers.numbers(form, group, before, 1)
     numbers = optimizers.with_rate(form, numbers, float(group["lr"]))

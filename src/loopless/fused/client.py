@@ -7,13 +7,14 @@ runs them in the calling thread, on one device, whatever the user's JAX is confi
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 from jax.sharding import SingleDeviceSharding
 
 
 @functools.cache
-def device() -> jax.Device:
+def device() -> Any:
     """Return the CPU that our programs run on."""
     from jaxlib import xla_client
 

@@ -124,7 +124,7 @@ class Memory:
             np.copyto(stage, vector)
         for place, before, after in counts:
             after[()] = before.item() + taken[place]
-        torch._foreach_copy_(targets, sources)
+        _copy(targets, sources)
 
     def _make_writes(self, layout: Layout) -> tuple[list, list, list, list]:
         targets, sources, stages, counts = [], [], [], []
@@ -138,8 +138,8 @@ class Memory:
                     targets.append(tensor.detach())
                     sources.append(part.view(layout.shapes[cell]))
         for place, (moment, view) in enumerate(zip(self._steps, self._step_views, strict=True)):
-            if moment.name == "step" and view is not None:
-                tensor = moment.tensor()
+            tensor = moment.tensor()
+            if moment.name == "step" and tensor is not None:
                 targets.append(tensor)
                 sources.append(torch.zeros_like(tensor))
                 counts.append((place, view, sources[-1].numpy()))
@@ -155,6 +155,7 @@ class Memory:
         self._bind()
 
 
+_copy: Any = torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
 _ONE = np.ones(())
 
 

@@ -81,20 +81,23 @@ class Plan:
             and self.reading.is_same()
         )
 
-    def numbers(self, updates: int, rates: np.ndarray | None) -> np.ndarray | None:
-        """Return rates and optimizers' numbers of K updates; None if counts have come apart."""
-        before = self.memory.steps()
+    def fits(self, before: list[float]) -> bool:
+        """Return whether parameters that share numbers have had as many updates as each other."""
+        for block in self.compiled.blocks:
+            if len({before[number] for number in block.trained}) > 1:
+                return False
+        return True
+
+    def numbers(self, before: list[float], updates: int, rates: np.ndarray | None) -> np.ndarray:
+        """Return rates and optimizers' numbers of K updates that follow `before` earlier ones."""
         table = self._table
         for column, group in enumerate(self._groups):
             table[:, column] = group["lr"]
         if rates is not None:
             table[:, : len(self._groups)] = rates.reshape(updates, -1)
         for block in self.compiled.blocks:
-            first = before[block.trained[0]]
-            if any(before[number] != first for number in block.trained):
-                return None
             group = self._groups[block.group]
-            numbers = optimizers.numbers(block.form, group, first, updates)
+            numbers = optimizers.numbers(block.form, group, before[block.trained[0]], updates)
             table[:, block.start : block.stop] = numbers
         return table
 

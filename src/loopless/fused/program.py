@@ -107,7 +107,7 @@ def build(recipe: Recipe) -> tuple[Callable, list[Layout]]:
         batch, others = _cut(leaves, recipe.batch)
         indices = others.pop() if recipe.gathered else None
         seed = numbers[0, -1].astype(jnp.int64)
-        key = jax.random.key(seed) if any(p.captured.random for p in recipe.parts) else None
+        key = jax.random.key(seed)
 
         def update(carry: tuple, x: tuple) -> tuple:
             k, here, row = x

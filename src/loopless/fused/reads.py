@@ -55,15 +55,14 @@ class Reading:
         """Return where a tensor stands in `tensors`, or None."""
         return self._places.get(id(tensor))
 
+    def index(self, tensor: torch.Tensor) -> int:
+        """Return where a tensor that has been read stands in `tensors`."""
+        return self._places[id(tensor)]
+
     def is_same(self) -> bool:
         """Return whether nothing that was read has been replaced since."""
         if self._fast is None:
-            dicts = [
-                (d, itemgetter(*keys, *keys), tuple(keys.values()) * 2)
-                for d, keys in self._dicts.values()
-            ]
-            cells, contents = zip(*self._cells.values(), strict=True) if self._cells else ((), ())
-            self._fast = dicts, cells, contents, sum(map(len, self._sized))
+            self._fast = self._prepare()
         dicts, cells, contents, size = self._fast
         try:
             for holder, get, values in dicts:
@@ -78,6 +77,15 @@ class Reading:
             )
         except (KeyError, ValueError):  # an entry or a cell has been emptied
             return False
+
+    def _prepare(self) -> tuple:
+        """Return what `is_same` compares, in a form that is quick to compare."""
+        dicts = []
+        for holder, entries in self._dicts.values():
+            keys = [*entries] if len(entries) > 1 else [*entries] * 2  # one key gives no tuple
+            dicts.append((holder, itemgetter(*keys), tuple(entries[key] for key in keys)))
+        cells, contents = zip(*self._cells.values(), strict=True) if self._cells else ((), ())
+        return dicts, cells, contents, sum(map(len, self._sized))
 
     def tensor(self, path: str, tensor: torch.Tensor) -> int:
         """Note a tensor and return its place; a tensor that is met again keeps its first place."""

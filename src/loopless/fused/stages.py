@@ -102,8 +102,8 @@ def parse(
     follow = [tuple(entry) for entry in follow]
     if any(len(entry) != 3 for entry in follow):
         raise TypeError("fuse: follow is a list of (target, module, tau)")
-    norms = max_gradient_norm if isinstance(max_gradient_norm, list | tuple) else None
-    norms = [max_gradient_norm] * len(triples) if norms is None else list(norms)
+    several = isinstance(max_gradient_norm, list | tuple)
+    norms: list = list(max_gradient_norm) if several else [max_gradient_norm] * len(triples)
     if len(norms) != len(triples):
         raise ValueError(
             f"fuse: max_gradient_norm has {len(norms)} entries for {len(triples)} losses"
@@ -113,11 +113,12 @@ def parse(
             raise ValueError(f"fuse: max_gradient_norm must be above 0; received {norm!r}")
     counts = _every(every, len(triples), len(follow))
     stages = [
-        _stage(*triple, norm, count)
+        _stage(triple[0], triple[1], triple[2], norm, count)
         for triple, norm, count in zip(triples, norms, counts, strict=False)
     ]
     followers = [
-        _follow(*entry, count) for entry, count in zip(follow, counts[len(triples) :], strict=True)
+        _follow(entry[0], entry[1], entry[2], count)
+        for entry, count in zip(follow, counts[len(triples) :], strict=True)
     ]
     return stages, followers
 
@@ -158,7 +159,8 @@ def _follow(target: Any, source: Any, tau: Any, every: int) -> Follow:
     if isinstance(tau, bool) or not isinstance(tau, int | float) or not 0 <= tau <= 1:
         raise ValueError(f"fuse: follow: tau must be from 0 to 1; received {tau!r}")
     follow = Follow(target, source, float(tau), every)
-    follow.pairs("parameters"), follow.pairs("buffers")
+    for kind in ("parameters", "buffers"):
+        follow.pairs(kind)  # refuses modules that do not match
     return follow
 
 

@@ -163,10 +163,10 @@ class Step:
         if plan is None or not plan.is_current(call.other_leaves):
             plan = self._plans[kind] = self._plan(call, apart=False)
         plan.memory.check_gradients()
-        numbers = plan.numbers(updates, rates)
-        if numbers is None:
+        before = plan.memory.steps()
+        if not plan.fits(before):
             plan = self._plans[kind] = self._plan(call, apart=True)
-            numbers = plan.numbers(updates, rates)
+        numbers = plan.numbers(before, updates, rates)
         self._last = kind, plan
         if self._check == "always" and self._checked:
             with undone(plan.reading.tensors):
@@ -284,8 +284,9 @@ class Step:
 
     def _shape(self, plan: Plan, call: Call, results: list, due: np.ndarray | None) -> Any:
         """Return values and extras as tensors of their own memory."""
-        shaped = []
-        parts = plan.compiled.recipe.parts
+        shaped, parts = [], plan.compiled.recipe.parts
+        if due is None and len(parts) == 1 and not parts[0].captured.has_extras:
+            return batches.wrap(np.array(results[0][0]))
         for number, (part, (value, _, arrays)) in enumerate(zip(parts, results, strict=True)):
             ran = None if due is None else due[:, number] != 0
             if ran is not None and call.updates is None and not ran[0]:
