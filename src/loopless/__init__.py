@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loopless.fused.actor import actor
     from loopless.fused.forward import forward
+    from loopless.fused.step import fuse
     from loopless.kernels.avatarl.baselines import cross_entropy, distillation, soft_cross_entropy
     from loopless.kernels.avatarl.loss import avatarl_actions, avatarl_loss, avatarl_rewards
     from loopless.kernels.laplacian.losses import allo_loss, ggdo_loss
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "fused.actor": ("actor",),
     "fused.forward": ("forward",),
+    "fused.step": ("fuse",),
     "kernels.avatarl.loss": ("avatarl_actions", "avatarl_loss", "avatarl_rewards"),
     "kernels.avatarl.baselines": ("cross_entropy", "distillation", "soft_cross_entropy"),
     "kernels.laplacian.losses": ("allo_loss", "ggdo_loss"),

@@ -43,8 +43,11 @@ def flatten(function: Callable, *tensors: torch.Tensor) -> GraphModule:
     with fx_traceback.preserve_node_meta(), plain_operators():
         with UserLines():
             graph = make_fx(lambda *inputs: function(*inputs), first_decompositions())(*tensors)
-        run = torch.func.functionalize(Interpreter(graph).run)
-        return make_fx(run, core_decompositions())(*tensors)
+        # Gradients are in the graph by now, and its writes are not to reach the caller's tensors.
+        with torch.no_grad():
+            copies = [tensor.detach().clone() for tensor in tensors]
+            run = torch.func.functionalize(Interpreter(graph).run)
+            return make_fx(run, core_decompositions())(*copies)
 
 
 def where(node: Node) -> str:
@@ -77,7 +80,7 @@ class UserLines(TorchFunctionMode):
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None) -> Any:
-        line = _user_line(sys._getframe(1))
+        line = user_line(sys._getframe(1))
         fx_traceback.set_stack_trace([line])
         result = _WITHOUT_CHECKS.get(func, func)(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
@@ -127,7 +130,7 @@ _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<ev
 _STANDARD, _PACKAGES = (sysconfig.get_paths()[name] for name in ("stdlib", "purelib"))
 
 
-def _user_line(frame: Any) -> str:
+def user_line(frame: Any) -> str:
     """Return the innermost line that is neither PyTorch's nor Python's nor ours."""
     while frame is not None:
         file = frame.f_code.co_filename

@@ -1,0 +1,159 @@
+"""The first call checks itself, before anything of the user's has moved.
+
+Values and gradients of the compiled losses are compared with PyTorch's on one batch, and then the
+optimizers on equal gradients. Parameters after an update are not: Adam divides a gradient by its
+own size, which turns the rounding of a zero gradient into a whole step.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from loopless.fused import batches, client, eager, optimizers
+from loopless.fused.blame import FuseError, first_line
+from loopless.fused.calls import Call
+from loopless.fused.capture import Captured, undone
+from loopless.fused.reads import Reading
+from loopless.fused.stages import Stage
+
+# Relative to the largest entry of an array, and a hundredth of it to the largest of all gradients.
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+
+
+def check_losses(
+    stages: list[Stage], call: Call, reading: Reading, captured: list[Captured], update: int = 0
+) -> None:
+    """Refuse a program whose values or gradients on one batch are not PyTorch's."""
+    slots = call.slots(reading)
+    leaves = call.sample(update, slots)
+    for stage, each in zip(stages, captured, strict=True):
+        if each.random:
+            continue
+        parameters = stage.parameters()
+        with undone(reading.tensors):
+            value, extras, gradients = call.loss(stage, slots).gradients(
+                [leaf.clone() for leaf in leaves], [tensor for tensor, _, _ in parameters]
+            )
+        tensors = [x.detach() for x in batches.flatten(extras)[0] if isinstance(x, torch.Tensor)]
+        names = ["the loss", *(f"extra {n}" for n in range(len(tensors)))]
+        names += [f"the gradient of {parameters[n][2]}" for n in each.reached]
+        reached = [gradients[n] for n in each.reached]
+        ours = _evaluate(each, leaves)
+        largest = max(float(g.abs().max()) if g.numel() else 0.0 for g in reached)
+        for name, own, other in zip(names, ours, [value, *tensors, *reached], strict=False):
+            _compare(name, own, other.detach(), largest, first_line(stage.loss))
+
+
+def _evaluate(captured: Captured, leaves: list[torch.Tensor]) -> list[np.ndarray]:
+    arrays = [batches.as_numpy(tensor) for tensor in (*captured.tensors, *leaves)]
+    nothing = np.zeros((), np.float32)
+    passed = [a if used else nothing for a, used in zip(arrays, captured.used, strict=True)]
+    with client.x64():
+        return [np.asarray(x) for x in client.compile(captured.function)(*passed)]
+
+
+def _compare(name: str, own: np.ndarray, other: torch.Tensor, largest: float, where: str) -> None:
+    if own.shape != tuple(other.shape):
+        raise FuseError(
+            f"fuse: {name} has shape {own.shape} compiled and {tuple(other.shape)} in eager "
+            f"PyTorch ({where}); please report this"
+        )
+    own, expected = own.astype(np.float64), other.double().numpy()
+    tolerance = TOLERANCES.get(other.dtype, 0.0)
+    if not own.size or np.array_equal(own, expected, equal_nan=True):
+        return
+    finite = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    scale = tolerance * (finite + 0.01 * largest)
+    if not np.allclose(own, expected, rtol=0, atol=scale, equal_nan=True):
+        worst = float(np.nanmax(np.abs(own - expected)))
+        raise FuseError(
+            f"fuse: {name} differs by {worst:.3g} from eager PyTorch ({where}); please report this"
+        )
+
+
+def check_optimizers(stages: list[Stage], captured: list[Captured]) -> None:
+    """Refuse an optimizer whose update on given gradients is not PyTorch's."""
+    for stage, each in zip(stages, captured, strict=True):
+        copied, random = eager.copy_stage(stage), np.random.default_rng(0)
+        parameters = [tensor for tensor, _, _ in copied.parameters()]
+        names = [name for _, _, name in stage.parameters()]
+        before = eager.copy_stage(copied)
+        gradients: list = [None] * len(parameters)
+        for n in each.reached:
+            values = batches.as_tensor(random.standard_normal(parameters[n].shape))
+            gradients[n] = values.to(parameters[n].dtype)
+        eager.move(copied, parameters, [g if g is None else g.clone() for g in gradients])
+        factor = _factor(stage.max_gradient_norm, [g for g in gradients if g is not None])
+        for n in each.reached:
+            old, number, _ = before.parameters()[n]
+            group = before.optimizer.param_groups[number]
+            own = _move(before.optimizer, group, old, gradients[n] * factor)
+            dtype = parameters[n].dtype
+            expected = parameters[n].detach().double().numpy()
+            step = np.abs(expected - old.detach().double().numpy()).max(initial=0.0)
+            rounding = torch.finfo(dtype).eps * np.abs(expected).max(initial=0.0)
+            tolerance = TOLERANCES[dtype] * step + 4 * rounding
+            if not np.allclose(own, expected, rtol=0, atol=tolerance, equal_nan=True):
+                raise FuseError(
+                    f"fuse: {type(stage.optimizer).__name__} moves {names[n]} differently from "
+                    f"eager PyTorch ({first_line(stage.loss)}); please report this"
+                )
+
+
+def _factor(max_norm: float | None, gradients: list[torch.Tensor]) -> float:
+    if max_norm is None:
+        return 1.0
+    norm = float(sum(float((g.double() ** 2).sum()) for g in gradients)) ** 0.5
+    return min(max_norm / (norm + 1e-6), 1.0)
+
+
+def _move(optimizer: Any, group: dict, weight: torch.Tensor, gradient: torch.Tensor) -> np.ndarray:
+    """Return a parameter after one update, by our own rule, in double precision."""
+    form = optimizers.settings(optimizer, group)
+    state = optimizer.state.get(weight) or {}
+    fresh = optimizers.fresh_state(optimizer, group, weight)
+    known = {name: value for name, value in state.items() if value is not None}
+    moments = [(fresh | known)[name] for name in form.moments]
+    before = float(state["step"]) if "step" in state else float("momentum_buffer" in state)
+    numbers = optimizers.numbers(form, group, before, 1)
+    numbers = optimizers.with_rate(form, numbers, float(group["lr"]))
+    arrays = [t.detach().double().numpy() for t in (weight, gradient, *moments)]
+    return optimizers.move(form, arrays[0], arrays[1], arrays[2:], numbers, np)[0]
+
+
+def time_both(
+    run: Callable[[], Any], stages: list[Stage], call: Call, reading: Reading
+) -> tuple[float, float]:
+    """Return the seconds of a program, and of as many updates of PyTorch on copies.
+
+    Both are the fastest of some calls in turn, of more if the program seems to be the slower.
+    """
+    slots = call.slots(reading)
+    leaves, ours, theirs = call.sample(0, slots), [], []
+    copies = [eager.copy_stage(stage) for stage in stages]
+
+    def update() -> float:
+        total = 0.0
+        for stage, copied in zip(stages, copies, strict=True):
+            tensors = [tensor for tensor, _, _ in stage.parameters()]
+            own = [tensor for tensor, _, _ in copied.parameters()]
+            start = time.perf_counter()
+            gradients = call.loss(stage, slots).gradients(leaves, tensors)[2]
+            eager.move(copied, own, gradients)
+            total += (time.perf_counter() - start) / stage.every
+        return total
+
+    with undone(reading.tensors):
+        until = time.perf_counter() + PATIENCE
+        while len(ours) < 3 or (min(ours) > min(theirs) and time.perf_counter() < until):
+            start = time.perf_counter()
+            run()
+            ours.append(time.perf_counter() - start)
+            theirs.append(update() * (call.updates or 1))
+    return min(ours), min(theirs)
+
+
+PATIENCE = 0.5  # seconds of doubt, before the slower one is called the slower

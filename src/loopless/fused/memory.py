@@ -1,0 +1,166 @@
+"""The user's own tensors, read and written: parameters, moments, buffers and step counts.
+
+A program takes all arrays of one dtype as one vector, which is put together from NumPy views of the
+tensors in one call. Results are copied to the tensors by PyTorch, in place, so that version
+counters move and nothing is re-pointed. Views are kept between calls, and pointers are compared.
+"""
+
+from dataclasses import dataclass
+from operator import is_
+from typing import Any
+
+import numpy as np
+import torch
+
+from loopless.fused import batches, optimizers
+from loopless.fused.blame import FuseError
+from loopless.fused.layout import Layout
+from loopless.fused.program import Recipe
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment of an optimizer, by name."""
+
+    optimizer: Any
+    group: dict
+    parameter: torch.Tensor
+    name: str
+
+    def tensor(self) -> torch.Tensor | None:
+        """Return the tensor in the optimizer's state, or None before the first update."""
+        state = self.optimizer.state
+        return state[self.parameter].get(self.name) if self.parameter in state else None
+
+
+class Memory:
+    """The tensors behind the cells of a layout, and the counts of steps beside them."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        sources: list[torch.Tensor | Moment],
+        steps: list[Moment],
+        trained: list[tuple[torch.Tensor, str]],
+    ):
+        self._recipe, self._sources, self._steps = recipe, sources, steps
+        self._trained = trained
+        self._optimizers = list({id(m.optimizer): m.optimizer for m in steps}.values())
+        self._bind()
+
+    def _bind(self) -> None:
+        tensors = [s.tensor() if isinstance(s, Moment) else s for s in self._sources]
+        self._tensors = [t for t in tensors if t is not None]
+        self._state_tensors = tensors[: self._recipe.state]
+        self._pointers = [t.data_ptr() for t in self._tensors]
+        self._shapes = [t.shape for t in self._tensors]
+        layout = self._recipe.layout
+        arrays = [
+            np.zeros(shape, dtype) if tensor is None else batches.as_numpy(tensor)
+            for tensor, shape, dtype in zip(tensors, layout.shapes, layout.dtypes, strict=False)
+        ]
+        self._reads = []
+        for kind in layout.kinds:
+            cells = layout.cells(kind)
+            views = [arrays[cell] for cell in cells if cell < len(arrays)]
+            flat = all(view.flags.c_contiguous for view in views)
+            views = [view.ravel() if flat else view for view in views]
+            passed = [cell - len(arrays) for cell in cells if cell >= len(arrays)]
+            self._reads.append((views, flat, passed, _aligned(sum(layout.sizes(kind)), kind)))
+        self._writes = None
+        counts = [moment.tensor() for moment in self._steps]
+        self._step_views = [
+            None if t is None else t.numpy() if moment.name == "step" else _ONE
+            for moment, t in zip(self._steps, counts, strict=True)
+        ]
+        self._unborn = any(tensor is None for tensor in [*tensors, *counts])
+        self._states = [(o, o.state, list(o.state.values())) for o in self._optimizers]
+        self._born = [(s, tuple(s.values())) for _, _, some in self._states for s in some]
+
+    def is_current(self) -> bool:
+        """Return whether the tensors are still those, of the same shapes, that were looked at."""
+        for optimizer, state, values in self._states:
+            if optimizer.state is not state or len(state) != len(values):
+                return False
+            if not all(map(is_, state.values(), values)):
+                return False
+        for state, values in self._born:
+            if len(state) != len(values) or not all(map(is_, state.values(), values)):
+                return False
+        return [t.data_ptr() for t in self._tensors] == self._pointers and [
+            t.shape for t in self._tensors
+        ] == self._shapes
+
+    def check_gradients(self) -> None:
+        """Refuse a gradient that waits in a parameter: eager code would add to it."""
+        for parameter, name in self._trained:
+            if parameter.grad is not None:
+                raise FuseError(
+                    f"fuse: {name} has a gradient already; call optimizer.zero_grad() before "
+                    "fused updates, which leave none"
+                )
+
+    def steps(self) -> list[float]:
+        """Return how many updates each trained parameter has had."""
+        return [0.0 if view is None else view.item() for view in self._step_views]
+
+    def read(self, passed: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the vectors of all cells; `passed` are the arrays that are no tensors of ours."""
+        vectors = []
+        for views, flat, places, vector in self._reads:
+            own = views if flat else [view.ravel() for view in views]
+            np.concatenate([*own, *[passed[place].ravel() for place in places]], out=vector)
+            vectors.append(vector)
+        return vectors
+
+    def write(self, layout: Layout, vectors: list[np.ndarray], taken: list[int]) -> None:
+        """Copy new values to the tensors, and count the updates that each parameter has had."""
+        if self._unborn:
+            self._make_states(taken)
+        if self._writes is None:
+            self._writes = self._make_writes(layout)
+        targets, sources, stages, counts = self._writes
+        for stage, vector in zip(stages, vectors, strict=True):
+            np.copyto(stage, vector)
+        for place, before, after in counts:
+            after[()] = before.item() + taken[place]
+        _copy(targets, sources)
+
+    def _make_writes(self, layout: Layout) -> tuple[list, list, list, list]:
+        targets, sources, stages, counts = [], [], [], []
+        for kind in layout.kinds:
+            sizes = layout.sizes(kind)
+            stages.append(_aligned(sum(sizes), kind))
+            parts = batches.wrap(stages[-1]).split(sizes)
+            for cell, part in zip(layout.cells(kind), parts, strict=True):
+                tensor = self._state_tensors[cell] if cell < self._recipe.state else None
+                if tensor is not None:
+                    targets.append(tensor.detach())
+                    sources.append(part.view(layout.shapes[cell]))
+        for place, (moment, view) in enumerate(zip(self._steps, self._step_views, strict=True)):
+            tensor = moment.tensor()
+            if moment.name == "step" and tensor is not None:
+                targets.append(tensor)
+                sources.append(torch.zeros_like(tensor))
+                counts.append((place, view, sources[-1].numpy()))
+        return targets, sources, stages, counts
+
+    def _make_states(self, taken: list[int]) -> None:
+        """Make the states that PyTorch would have made at the first update of a parameter."""
+        for moment, count in zip(self._steps, taken, strict=True):
+            state = optimizers.fresh_state(moment.optimizer, moment.group, moment.parameter)
+            if count and state:
+                own = moment.optimizer.state[moment.parameter]
+                own.update({name: t for name, t in state.items() if own.get(name) is None})
+        self._bind()
+
+
+_copy: Any = torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
+_ONE = np.ones(())
+
+
+def _aligned(size: int, kind: np.dtype) -> np.ndarray:
+    """Return an empty vector on a boundary of 64 bytes, which XLA reads without a copy."""
+    raw = np.empty(size * kind.itemsize + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size * kind.itemsize].view(kind)

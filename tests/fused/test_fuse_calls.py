@@ -1,0 +1,275 @@
+"""NaN, randomness, the first call's check, eager fallback, threads, forks and the user's JAX."""
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+
+import jax
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from support.fused import Pair, batches, eager, first, memory, network, q_loss
+from torch import nn
+
+import loopless as ll
+from loopless.fused import check, lowering, optimizers
+from loopless.fused.blame import FuseError
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def mse(net, batch):
+    return F.mse_loss(net(batch["obs"])[:, 0], batch["reward"])
+
+
+# --- NaN -------------------------------------------------------------------------------------
+
+
+def poisoned(update):
+    data = batches(4, torch.float64)
+    data["reward"][update, 2] = float("nan")
+    return data
+
+
+def normalized():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4)).double()
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["compiled", "eager"])
+def test_stop_names_the_update_and_leaves_everything(slow, monkeypatch):
+    pair = Pair(lambda p: torch.optim.Adam(p, lr=0.1), net=normalized())
+    step = ll.fuse(mse, pair.fused, pair.optimizers[0], check="never")
+    if slow:
+        monkeypatch.setattr(check, "time_both", lambda *_: (2.0, 1.0))
+        with pytest.warns(UserWarning, match=r"4 updates take 2e\+03 ms compiled and 1e\+03 ms in"):
+            step.many(batches(4, torch.float64))
+    else:
+        step.many(batches(4, torch.float64))
+    before = memory(pair.fused, pair.optimizers[0])
+    with pytest.raises(
+        FuseError, match=r"update 3 of this call is not finite: the loss is nan.*mse"
+    ):
+        step.many(poisoned(2))
+    assert memory(pair.fused, pair.optimizers[0]) == before
+    assert step.updates == 4
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["compiled", "eager"])
+@pytest.mark.parametrize("update", [0, 2])
+def test_skip_leaves_the_update_out(update, slow, monkeypatch):
+    pair = Pair(lambda p: torch.optim.Adam(p, lr=0.1), net=normalized())
+    step = ll.fuse(mse, pair.fused, pair.optimizers[0], on_nan="skip", check="never")
+    data = poisoned(update)
+    if slow:
+        monkeypatch.setattr(check, "time_both", lambda *_: (2.0, 1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        values = step.many(data)
+    assert step.programs[0].compiled != slow
+    kept = [k for k in range(4) if k != update]
+    rest = {name: values[kept] for name, values in data.items()}
+    expected, _ = eager(mse, pair.plain, pair.optimizers[1], rest, updates=3)
+    torch.testing.assert_close(values[kept], expected, rtol=0, atol=1e-12)
+    assert values[update].isnan()
+    pair.assert_equal(1e-12)
+
+
+# --- eager where it is faster ----------------------------------------------------------------
+
+
+def test_eager_goes_on_where_it_is_faster(monkeypatch):
+    monkeypatch.setattr(check, "time_both", lambda *_: (2.0, 1.0))
+    pair = Pair(lambda p: torch.optim.Adam(p, lr=0.1), torch.float64)
+    step = ll.fuse(q_loss, pair.fused, pair.optimizers[0], max_gradient_norm=0.5)
+    data = batches(3, torch.float64)
+    rates = [0.1, 0.2, 0.3]
+    with pytest.warns(UserWarning, match="so these run in eager.*in q_loss"):
+        values, extras = step.many(data, pair.target, learning_rates=rates)
+    assert not step.programs[0].compiled
+    for update, rate in enumerate(rates):
+        pair.optimizers[1].param_groups[0]["lr"] = rate
+        one = {name: values[update : update + 1] for name, values in data.items()}
+        eager(q_loss, pair.plain, pair.optimizers[1], one, pair.target, updates=1, max_norm=0.5)
+    pair.assert_equal(1e-12)
+    assert values.shape == (3,)
+    assert extras["td"].shape == (3, 6)
+
+
+# --- the first call checks itself ------------------------------------------------------------
+
+
+def test_a_wrong_operator_is_noticed_before_anything_moves(monkeypatch):
+    wrong = dict(lowering.OPERATORS)
+    wrong["aten.tanh.default"] = lambda x: x
+    monkeypatch.setattr(lowering, "OPERATORS", wrong)
+    net = network()
+    optimizer = torch.optim.Adam(net.parameters())
+    before = memory(net, optimizer)
+    with pytest.raises(FuseError, match=r"the loss differs by .* from eager PyTorch.*in mse"):
+        ll.fuse(mse, net, optimizer)(first(batches(1)))
+    assert memory(net, optimizer) == before
+
+
+def test_a_wrong_optimizer_is_noticed_before_anything_moves(monkeypatch):
+    right = optimizers._adam
+
+    def wrong(form, weight, g, moments, numbers, xp):
+        return right(form, weight, 2 * g, [m * 0.5 for m in moments], numbers, xp)
+
+    monkeypatch.setattr(optimizers, "_adam", wrong)
+    net = network()
+    optimizer = torch.optim.Adam(net.parameters(), eps=1.0)
+    with pytest.raises(FuseError, match=r"Adam moves 0\.weight differently"):
+        ll.fuse(mse, net, optimizer)(first(batches(1)))
+
+
+def test_always_checks_later_calls_too(monkeypatch):
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    steps = [ll.fuse(mse, net, optimizer, check=when) for when in ("first", "always")]
+    one = first(batches(1))
+    for step in steps:
+        step(one)
+    monkeypatch.setattr(check, "_evaluate", lambda captured, leaves: [np.float32(7.0)])
+    steps[0](one)
+    before = memory(net)
+    with pytest.raises(FuseError, match="the loss differs"):
+        steps[1](one)
+    assert memory(net) == before
+
+
+# --- randomness ------------------------------------------------------------------------------
+
+
+def test_random_losses_draw_anew_by_the_same_law():
+    def loss(net, batch):
+        return net(batch["obs"]).sum() * 0 + net[0].bias.sum() * 0 + torch.randn(50).mean(), {
+            "draws": torch.rand(20)
+        }
+
+    net = network()
+    step = ll.fuse(loss, net, torch.optim.SGD(net.parameters(), lr=0.1), random=True)
+    torch.manual_seed(3)
+    values, extras = step.many(batches(40))
+    draws = extras["draws"]
+    assert len(draws.unique()) > 790
+    assert abs(float(draws.mean()) - 0.5) < 0.05
+    assert abs(float(draws.var()) - 1 / 12) < 0.01
+    assert abs(float(values.std()) - 50**-0.5) < 0.05
+    torch.manual_seed(3)
+    again, _ = step.many(batches(40))
+    assert torch.equal(values, again)
+    other, _ = step.many(batches(40))
+    assert not torch.equal(values, other)
+
+
+def test_the_first_call_leaves_the_generators():
+    net = network()
+    step = ll.fuse(mse, net, torch.optim.SGD(net.parameters(), lr=0.1))
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    step(first(batches(1)))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (np.random.get_state()[1] == before[1]).all()  # noqa: NPY002
+
+
+# --- the process -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shared():
+    pair = Pair(sgd)
+    step = ll.fuse(mse, pair.fused, pair.optimizers[0], check="never")
+    step(first(batches(1)))
+    return pair, step
+
+
+def test_threads_take_turns(shared):
+    pair, step = shared
+    before, one = step.updates, first(batches(1))
+    threads = [threading.Thread(target=lambda: [step(one) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert step.updates == before + 200
+    assert all(p.isfinite().all() for p in pair.fused.parameters())
+
+
+def test_a_forked_child_is_refused(shared):
+    _, step = shared
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX and Python warn about forks
+        child = os.fork()
+    if not child:
+        try:
+            step(first(batches(1)))
+        except FuseError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    assert b"works only in the process that made it" in os.read(reader, 1000)
+    step(first(batches(1)))
+
+
+@pytest.mark.slow
+def test_the_users_jax_stays_as_it_was():
+    code = """
+import jax, jax.numpy as jnp, torch, loopless as ll
+values = dict(jax.config.values)
+net = torch.nn.Linear(3, 1).double()
+step = ll.fuse(lambda n, b: n(b).mean(), net, torch.optim.Adam(net.parameters()))
+step.many(torch.ones(2, 5, 3, dtype=torch.float64))
+assert dict(jax.config.values) == values
+assert jnp.ones(3).dtype == jnp.float32 and jnp.arange(3).dtype == jnp.int32
+assert jax.jit(lambda x: x + 1)(jnp.ones(3)).devices() == {jax.devices()[0]}
+print("same")
+"""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("JAX", "XLA"))}
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, env=clean, check=False)
+    assert done.stdout.strip() == "same", done.stderr
+
+
+def test_int64_stays_int64_without_x64(shared):
+    def loss(net, batch):
+        return net(batch["obs"]).mean(), batch["big"] + 1
+
+    pair, _ = shared
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0], check="never")
+    big = torch.tensor([2**40 + 1])
+    with jax.enable_x64(False):
+        _, out = step({"obs": torch.zeros(2, 3), "big": big})
+        assert jax.numpy.arange(2).dtype == np.int32
+    assert out.dtype is torch.int64
+    assert out.item() == 2**40 + 2
+
+
+def test_the_batch_may_be_reused_at_once(shared):
+    _, step = shared
+    batch = first(batches(1))
+    value = step(batch)
+    kept = value.clone()
+    for tensor in batch.values():
+        tensor.zero_()
+    step(batch)
+    assert torch.equal(value, kept)
+    assert not value.requires_grad
+
+
+def test_programs_are_listed(shared):
+    pair, _ = shared
+    step = ll.fuse(mse, pair.fused, pair.optimizers[0], check="never")
+    for updates, rows in ((2, 6), (2, 6), (3, 6), (2, 5)):
+        step.many(batches(updates, rows=rows))
+    assert [p.updates for p in step.programs] == [2, 3, 2]
+    assert step.programs[2].shapes["batch['obs']"] == (2, 5, 3)
+    assert all(p.seconds > 0 and p.eager_seconds > 0 for p in step.programs)

@@ -1,0 +1,239 @@
+"""What a loss reads besides its arguments is read anew at each call."""
+
+import copy
+import types
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from support.fused import Pair, batches, eager, first, network
+from torch import nn
+
+import loopless as ll
+
+ONE = first(batches(1, torch.float64))
+DATA = batches(2, torch.float64)
+settings = types.SimpleNamespace(gamma=0.9)
+scale = 1.0
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def assert_same(step, loss, pair, *others):
+    """Make two fused and two eager updates, and compare."""
+    values = step.many(DATA, *others)
+    expected, _ = eager(loss, pair.plain, pair.optimizers[1], DATA, *others, updates=2)
+    torch.testing.assert_close(values, expected, rtol=0, atol=1e-12)
+    pair.assert_equal(1e-12)
+
+
+def test_a_target_in_a_closure_that_is_written_and_replaced():
+    target = network(torch.float64, seed=3)
+
+    def loss(net, batch):
+        with torch.no_grad():
+            goal = target(batch["next_obs"])
+        return F.mse_loss(net(batch["obs"]), goal)
+
+    pair = Pair(sgd, torch.float64)
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0], check="never")
+    assert_same(step, loss, pair)
+    with torch.no_grad():
+        target[0].weight.add_(1.0)
+    assert_same(step, loss, pair)
+    target[0].bias.data = torch.randn(8, dtype=torch.float64)
+    assert_same(step, loss, pair)
+    target = network(torch.float64, seed=4)
+    assert_same(step, loss, pair)
+    target[2] = nn.Linear(8, 2).double()
+    assert_same(step, loss, pair)
+    assert len(step.programs) == 1  # none of this compiles anything
+
+
+def test_a_target_that_is_passed_may_be_another_one():
+    def loss(net, batch, target):
+        return F.mse_loss(net(batch["obs"]), target(batch["next_obs"]).detach())
+
+    pair = Pair(sgd, torch.float64)
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0], check="never")
+    for seed in (1, 2):
+        assert_same(step, loss, pair, network(torch.float64, seed=seed))
+    assert len(step.programs) == 1
+
+
+def test_a_target_formed_from_the_trained_net_gets_no_gradient():
+    def loss(net, batch):
+        with torch.no_grad():
+            goal = net(batch["next_obs"])
+        return F.mse_loss(net(batch["obs"]), goal) + net[0].weight.data.sum() * net[0].bias.sum()
+
+    pair = Pair(sgd, torch.float64)
+    assert_same(ll.fuse(loss, pair.fused, pair.optimizers[0]), loss, pair)
+
+
+class Agent:
+    """Reads its coefficient, its tensor, a property and a table from `self`."""
+
+    def __init__(self):
+        self.coefficient, self.weights = 0.5, torch.tensor([1.0, 2.0], dtype=torch.float64)
+        self.options, self.steps = {"shift": 0.1}, 0
+        self.t = 0
+
+    @property
+    def decay(self):
+        return 1.0 / (1 + self.steps)
+
+    def loss(self, net, batch):
+        shift = self.options["shift"]
+        return (
+            self.coefficient
+            * (net(batch["obs"]).t().t() * self.weights - shift).pow(2).mean()
+            * self.decay
+            * settings.gamma
+            * scale
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda agent: setattr(agent, "coefficient", 0.25),
+        lambda agent: setattr(agent, "steps", 3),
+        lambda agent: agent.options.update(shift=-0.3),
+        lambda agent: setattr(settings, "gamma", 0.5),
+        lambda agent: globals().update(scale=2.0),
+    ],
+    ids=["attribute", "property", "dict", "namespace", "global"],
+)
+def test_numbers_are_compared(change):
+    agent, pair = Agent(), Pair(sgd, torch.float64)
+    step = ll.fuse(agent.loss, pair.fused, pair.optimizers[0], check="never")
+    assert_same(step, agent.loss, pair)
+    change(agent)
+    assert_same(step, agent.loss, pair)
+    assert len(step.programs) == 2
+
+
+def test_what_is_no_number_of_the_loss_compiles_nothing():
+    agent, pair = Agent(), Pair(sgd, torch.float64)
+    step = ll.fuse(agent.loss, pair.fused, pair.optimizers[0], check="never")
+    assert_same(step, agent.loss, pair)
+    agent.t, agent.weights = 7, torch.tensor([3.0, -1.0], dtype=torch.float64)
+    assert_same(step, agent.loss, pair)
+    agent.weights.mul_(2)
+    assert_same(step, agent.loss, pair)
+    assert len(step.programs) == 1
+
+
+def test_a_number_that_keeps_changing_is_told_from_the_third_time_on():
+    clip = 0.1
+
+    def loss(net, batch):
+        return net(batch["obs"]).clamp(-clip, clip).mean()
+
+    pair = Pair(sgd)
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0], check="never")
+    one = first(batches(1))
+    for clip in (0.1, 0.2, 0.3):  # noqa: B007
+        step(one)
+    clip = 0.4
+    with pytest.warns(UserWarning, match=r"clip has changed 3 times, now to 0\.4.*as a tensor"):
+        step(one)
+    clip = 0.2  # compiled before
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step(one)
+    assert len(step.programs) == 4
+
+
+def test_numbers_in_the_batch_and_tensors_beside_it_are_arguments():
+    def loss(net, batch, clip):
+        return (net(batch["obs"]) * batch["weight"]).clamp(max=clip).mean()
+
+    pair = Pair(sgd)
+    obs = batches(1)["obs"][0]
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0], check="never")
+    for weight, clip in ((1.0, 0.5), (2.0, 0.1)):
+        value = step({"obs": obs, "weight": weight}, torch.tensor(clip))
+        expected = loss(pair.plain, {"obs": obs, "weight": weight}, torch.tensor(clip))
+        torch.testing.assert_close(value, expected.detach(), rtol=0, atol=1e-6)
+        eager(
+            lambda n, b: loss(n, {"obs": obs, "weight": weight}, torch.tensor(clip)),  # noqa: B023
+            pair.plain,
+            pair.optimizers[1],
+            {"obs": obs[None]},
+            updates=1,
+        )
+    assert len(step.programs) == 1
+
+
+def test_training_and_evaluation_are_two_programs():
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).double()
+    pair = Pair(sgd, net=net)
+
+    def loss(net, batch):
+        return net(batch["obs"]).pow(2).mean()
+
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0], check="never")
+    assert_same(step, loss, pair)
+    pair.fused.eval(), pair.plain.eval()
+    assert_same(step, loss, pair)
+    assert len(step.programs) == 2
+
+
+def test_states_that_are_loaded_between_calls_count():
+    pair = Pair(lambda p: torch.optim.Adam(p, lr=0.01), torch.float64)
+
+    def loss(net, batch):
+        return F.mse_loss(net(batch["obs"])[:, 0], batch["reward"])
+
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0], check="never")
+    before = copy.deepcopy([pair.fused.state_dict(), pair.optimizers[0].state_dict()])
+    assert_same(step, loss, pair)
+    after = copy.deepcopy([pair.fused.state_dict(), pair.optimizers[0].state_dict()])
+    assert_same(step, loss, pair)
+    for net, optimizer in zip((pair.fused, pair.plain), pair.optimizers, strict=True):
+        net.load_state_dict(copy.deepcopy(after[0]))
+        optimizer.load_state_dict(copy.deepcopy(after[1]))
+    assert_same(step, loss, pair)
+    for net, optimizer in zip((pair.fused, pair.plain), pair.optimizers, strict=True):
+        net.load_state_dict(copy.deepcopy(before[0]))
+        optimizer.load_state_dict(copy.deepcopy(before[1]))  # no moments again
+    assert_same(step, loss, pair)
+    for net in (pair.fused, pair.plain):
+        net[0].bias.requires_grad_(False)
+    assert_same(step, loss, pair)
+    for net in (pair.fused, pair.plain):
+        net[0].bias.requires_grad_(True)
+    assert_same(step, loss, pair)  # counts of steps differ now
+    schedulers = [torch.optim.lr_scheduler.StepLR(o, 1, 0.5) for o in pair.optimizers]
+    assert_same(step, loss, pair)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for scheduler in schedulers:
+            scheduler.step()
+    assert_same(step, loss, pair)
+
+
+def test_batches_of_any_layout():
+    def loss(net, batch):
+        obs, (flags, bytes_, weights) = batch
+        return (net(obs.float()) * flags[:, None] * bytes_[:, None] * weights[:, None]).mean()
+
+    rng = np.random.default_rng(0)
+    obs = np.asfortranarray(rng.standard_normal((6, 3)))
+    obs.flags.writeable = False
+    half = torch.rand(6, dtype=torch.float16)
+    batch = (obs, [rng.random(6) < 0.5, torch.arange(6, dtype=torch.uint8), half])
+    pair = Pair(sgd)
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0])
+    value = step(batch)
+    tensors = (torch.tensor(obs), [torch.tensor(batch[1][0]), batch[1][1], half])
+    expected = loss(pair.plain, tensors).detach()
+    torch.testing.assert_close(value, expected, rtol=0, atol=1e-6)
+    value += 1  # writable, and nobody else's
+    step((obs[::-1], batch[1]))

@@ -1,0 +1,302 @@
+"""What `fuse` refuses: one sentence with the thing and the line, and nothing has moved."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.fused import batches, first, memory, network, q_loss
+from torch import nn
+
+import loopless as ll
+from loopless.fused.blame import FuseError
+
+ONE = first(batches(1))
+HERE = r"test_fuse_refusals\.py:\d+, in \w+"
+
+
+def adam(net):
+    return torch.optim.Adam(net.parameters())
+
+
+def branch(net, batch):
+    value = net(batch["obs"]).mean()
+    return value if value > 0 else -value
+
+
+def item(net, batch):
+    return net(batch["obs"]).mean() * net(batch["obs"]).max().item()
+
+
+def no_scalar(net, batch):
+    return net(batch["obs"])
+
+
+def no_tensor(net, batch):
+    return 1.0
+
+
+def no_parameter(net, batch):
+    return batch["obs"].mean()
+
+
+def noise(net, batch):
+    return (net(batch["obs"]) + torch.randn(2)).mean()
+
+
+def python_noise(net, batch):
+    import random
+
+    return net(batch["obs"]).mean() * random.random()
+
+
+def unsupported(net, batch):
+    return torch.linalg.svdvals(net(batch["obs"])).sum()
+
+
+def writes(net, batch):
+    with torch.no_grad():
+        net[0].weight.clamp_(-0.01, 0.01)
+    return net(batch["obs"]).mean()
+
+
+def autocast(net, batch):
+    with torch.autocast("cpu"):
+        return net(batch["obs"]).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (branch, rf"asks for the value of a tensor.*torch\.where.*{HERE}"),
+        (item, rf"asks for the value of a tensor.*{HERE}"),
+        (no_scalar, rf"must return a scalar tensor.*received shape \(6, 2\).*{HERE}"),
+        (no_tensor, rf"must return a scalar tensor.*received float.*{HERE}"),
+        (no_parameter, rf"depends on no parameter.*{HERE}"),
+        (noise, rf"randn.* draws random numbers.*{HERE}.*random=True"),
+        (python_noise, r"draws from random or numpy\.random"),
+        (unsupported, rf"svd.* is not supported.*{HERE}"),
+        (writes, rf"writes to 0\.weight.*{HERE}"),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_losses(loss, message):
+    net = network()
+    optimizer = adam(net)
+    step = ll.fuse(loss, net, optimizer)
+    before, generator = memory(net, optimizer), torch.get_rng_state()
+    with pytest.raises(FuseError, match=f"(?s)^fuse: .*{message}"):
+        step(ONE)
+    assert memory(net, optimizer) == before
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
+def test_an_exception_of_the_loss_is_the_users():
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    optimizer = adam(net)
+
+    def loss(net, batch):
+        return net(batch["obs"]).mean() * batch["missing"]
+
+    step = ll.fuse(loss, net, optimizer)
+    before = memory(net, optimizer)
+    with pytest.raises(KeyError, match="missing"):
+        step(ONE)
+    assert memory(net, optimizer) == before
+
+
+def with_hook(net):
+    net[0].register_forward_hook(lambda *_: None)
+    return net
+
+
+def with_gradient_hook(net):
+    net[0].weight.register_hook(lambda gradient: gradient)
+    return net
+
+
+class Mine(torch.optim.Adam):
+    pass
+
+
+MODULES = {
+    "no module": (lambda: 3, r"must be a torch\.nn\.Module or a tensor; received int"),
+    "hook": (lambda: with_hook(network()), r"0 \(Linear\) has a forward hook"),
+    "gradient hook": (lambda: with_gradient_hook(network()), r"0\.weight has a gradient hook"),
+    "compiled": (lambda: torch.compile(network()), "is compiled"),
+    "meta": (lambda: network().to("meta"), r"is on meta"),
+    "not a leaf": (lambda: torch.ones(2, requires_grad=True) * 2, "must be a leaf"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # PyTorch's own
+@pytest.mark.parametrize("name", MODULES)
+def test_modules(name):
+    make, message = MODULES[name]
+    with pytest.raises((FuseError, TypeError), match=f"^fuse: .*{message}"):
+        ll.fuse(q_loss, make(), adam(network()))
+
+
+def test_a_hook_that_comes_later():
+    net = network()
+    step, target = ll.fuse(q_loss, net, adam(net), check="never"), network()
+    step(ONE, target)
+    net[0].register_forward_hook(lambda *_: None)
+    with pytest.raises(FuseError, match="has a forward hook"):
+        step(ONE, target)
+
+
+def hooked(net):
+    optimizer = adam(net)
+    optimizer.register_step_post_hook(lambda *_: None)
+    return optimizer
+
+
+OPTIMIZERS = {
+    "lbfgs": (lambda net: torch.optim.LBFGS(net.parameters()), "LBFGS is not supported"),
+    "subclass": (lambda net: Mine(net.parameters()), "Mine is not supported.*Adam, AdamW, SGD"),
+    "hook": (hooked, "has a hook on step"),
+    "tensor": (lambda net: torch.optim.Adam(net.parameters(), lr=torch.tensor(0.1)), "is a tensor"),
+    "differentiable": (
+        lambda net: torch.optim.Adam(net.parameters(), differentiable=True),
+        "differentiable=True",
+    ),
+    "lacking": (
+        lambda net: torch.optim.Adam(net[0].parameters()),
+        r"2\.weight of Sequential requires a gradient, but Adam does not hold it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(name):
+    net = network()
+    make, message = OPTIMIZERS[name]
+    with pytest.raises(FuseError, match=f"^fuse: .*{message}"):
+        ll.fuse(q_loss, net, make(net))
+
+
+SETTINGS = {
+    "check": (
+        {"check": "sometimes"},
+        "check='sometimes' is unknown; choose first, always or never",
+    ),
+    "on_nan": ({"on_nan": "raise"}, "on_nan='raise' is unknown; choose stop or skip"),
+    "norm": ({"max_gradient_norm": -1}, "max_gradient_norm must be above 0; received -1"),
+    "norms": ({"max_gradient_norm": [1, 2]}, "has 2 entries for 1 losses"),
+    "every": ({"every": [0]}, "every must be an integer of at least 1; received 0"),
+    "everies": ({"every": [1, 2, 3]}, "every has 3 entries"),
+    "follow": ({"follow": [(1, 2)]}, r"follow is a list of \(target, module, tau\)"),
+    "tau": ({"follow": [(network(), network(), 2)]}, "tau must be from 0 to 1; received 2"),
+    "shapes": ({"follow": [(network(), nn.Linear(3, 2), 1.0)]}, "is in only one of the two"),
+    "losses": ({"loss": [(q_loss, network())]}, r"a list of \(loss, module, optimizer\)"),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings(name):
+    options, message = SETTINGS[name]
+    net = network()
+    arguments = {"loss": q_loss, "module": net, "optimizer": adam(net)} | options
+    if "loss" in options:
+        del arguments["module"], arguments["optimizer"]
+    with pytest.raises((ValueError, TypeError), match=f"^fuse: .*{message}"):
+        ll.fuse(**arguments)
+
+
+@pytest.fixture(scope="module")
+def fused():
+    net, target = network(), network(seed=2)
+    optimizer = adam(net)
+    step = ll.fuse(q_loss, net, optimizer, check="never")
+    step.many(batches(2), target)
+    return net, target, optimizer, step
+
+
+def without(name):
+    return {key: value for key, value in batches(2).items() if key != name}
+
+
+CALLS = {
+    "lengths": ((without("done") | {"done": batches(3)["done"]},), {}, "differ in K.*done'] 3"),
+    "number": ((without("done") | {"done": 0.5},), {}, r"batch\['done'\] is a number"),
+    "text": ((without("done") | {"done": "no"},), {}, r"batch\['done'\] is str"),
+    "device": ((without("obs") | {"obs": torch.zeros(2, 3, device="meta")},), {}, "is on meta"),
+    "none": ((batches(0),), {}, "K is 0"),
+    "rates": ((batches(2),), {"learning_rates": [0.1]}, "learning_rates must be 2 numbers"),
+    "indices": ((first(batches(1)),), {"indices": [[0.5]]}, r"indices is list"),
+    "floats": ((first(batches(1)),), {"indices": torch.rand(2, 3)}, "must be whole numbers"),
+    "range": ((first(batches(1)),), {"indices": torch.tensor([[6]])}, "from 0 to 5; received 6"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(fused, name):
+    net, target, optimizer, step = fused
+    arguments, options, message = CALLS[name]
+    before, count = memory(net, optimizer), step.updates
+    with pytest.raises((ValueError, TypeError), match=f"^fuse: .*{message}"):
+        step.many(*arguments, target, **options)
+    assert memory(net, optimizer) == before
+    assert step.updates == count
+
+
+def test_too_few_arguments(fused):
+    with pytest.raises(TypeError, match=r"missing a required argument: 'target' .*in q_loss"):
+        fused[3].many(batches(2))
+
+
+def test_a_gradient_that_waits(fused):
+    net, target, optimizer, step = fused
+    net[0].weight.grad = torch.ones_like(net[0].weight)
+    before = memory(net, optimizer)
+    with pytest.raises(FuseError, match=r"0\.weight has a gradient already.*zero_grad"):
+        step.many(batches(2), target)
+    assert memory(net, optimizer) == before
+    net[0].weight.grad = None
+
+
+def test_a_module_that_changed_its_shape(fused):
+    net, target, _, step = fused
+    old = net[0].weight.data
+    net[0].weight.data = torch.zeros(8, 4)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        step.many(batches(2), target)
+    net[0].weight.data = old
+    step.many(batches(2), target)
+
+
+def test_parameters_that_the_optimizer_has_lost(fused):
+    net, target, _, step = fused
+    old = net[0]
+    net[0] = nn.Linear(3, 8)
+    with pytest.raises(FuseError, match=r"0\.weight of Sequential requires a gradient"):
+        step.many(batches(2), target)
+    net[0] = old
+
+
+def test_autocast(fused):
+    _, target, _, step = fused
+    with torch.autocast("cpu"), pytest.raises(FuseError, match="autocast is on"):
+        step.many(batches(2), target)
+    net = network()
+    with pytest.raises(FuseError, match=f"autocast.*{HERE}"):
+        ll.fuse(autocast, net, adam(net))(ONE)
+
+
+def test_a_view_of_a_parameter_that_would_go_stale():
+    net = network()
+    flat = net[0].weight.detach().view(-1)
+
+    def loss(net, batch):
+        return F.mse_loss(net(batch["obs"]).mean(), flat.mean())
+
+    with pytest.raises(FuseError, match=r"view of 0\.weight"):
+        ll.fuse(loss, net, adam(net))(ONE)
+
+
+def test_messages_are_one_sentence():
+    net = network()
+    with pytest.raises(FuseError) as error:
+        ll.fuse(branch, net, adam(net))(ONE)
+    assert re.fullmatch(r"fuse: [^\n]+", str(error.value))
