@@ -1,4 +1,4 @@
-"""Whole losses, as RL code writes them, lowered with their gradients and compared with PyTorch's."""
+"""Whole losses, as RL code writes them, lowered with their gradients, beside PyTorch's own."""
 
 import itertools
 
