@@ -1,11 +1,10 @@
 """Every operator of the lowering table gives what eager PyTorch gives, and so do its gradients."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
 import torch
+from support.lowered import check_equal, run
 from support.operator_cases import CASES
 from torch.utils._pytree import tree_leaves
 
@@ -14,13 +13,6 @@ from loopless.fused.operators import OPERATORS
 from loopless.fused.tracing import flatten
 
 BY_NAME = {case.name: case for case in CASES}
-# The programs are tiny: most of the time would go into making them fast.
-FAST_COMPILE = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
-TOLERANCES = {"float64": 1e-12, "float32": 1e-5}  # of unit-scale numbers; others are equal
 
 
 class Trial:
@@ -55,48 +47,38 @@ class Trial:
         return [*results, *gradients]
 
 
-trial = functools.cache(Trial)
-
-
-def run(graph, tensors) -> list:
-    """Run a lowered graph; a promotion that the table does not ask for is an error."""
-    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
-        arrays = [np.asarray(tensor) for tensor in tensors]
-        return jax.jit(lower(graph)).lower(*arrays).compile(FAST_COMPILE)(*arrays)
-
-
-def check_equal(results, expected) -> None:
-    assert len(results) == len(expected)
-    for result, wanted in zip(results, expected, strict=True):
-        if wanted is None:
-            assert result is None
-            continue
-        wanted = wanted.detach().numpy()
-        assert result.dtype == wanted.dtype
-        tolerance = TOLERANCES.get(wanted.dtype.name, 0)
-        np.testing.assert_allclose(result, wanted, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize("name", BY_NAME)
 def test_an_operator_and_its_gradient_equal_pytorch(name):
-    case = trial(name, torch.float64)
-    assert missing(case.graph) == []
-    check_equal(run(case.graph, case.inputs), case.expected)
+    trial = Trial(name, torch.float64)
+    assert missing(trial.graph) == []
+    check_equal(run(trial.graph, trial.inputs), trial.expected)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
-def test_dtypes_and_shapes_are_pytorchs_in_float32(name):
-    """In float32 a Python number or a default dtype could promote; the values are those above."""
-    case = trial(name, torch.float32)
-    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
-        results = jax.eval_shape(lower(case.graph), *map(np.asarray, case.inputs))
-    known = [None if x is None else (x.shape, x.dtype.name) for x in results]
-    tensors = [None if x is None else x.detach().numpy() for x in case.expected]
-    assert known == [None if x is None else (x.shape, x.dtype.name) for x in tensors]
+@pytest.fixture(scope="module")
+def in_float32():
+    """Return, for each case, the operators of its graph and the dtypes that it has and should have.
+
+    In float32 a Python number or a default dtype could promote; the values are tested above.
+    """
+    cases = {}
+    for name in BY_NAME:
+        trial = Trial(name, torch.float32)
+        with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+            results = jax.eval_shape(lower(trial.graph), *map(np.asarray, trial.inputs))
+        expected = [None if x is None else x.detach().numpy() for x in trial.expected]
+        operators = {str(node.target) for node in trial.graph.graph.nodes}
+        cases[name] = operators, _describe(results), _describe(expected)
+    return cases
 
 
-def test_every_operator_of_the_table_is_tried():
-    graphs = [trial(name, torch.float64).graph for name in BY_NAME]
-    tried = {str(node.target) for graph in graphs for node in graph.graph.nodes}
-    tested_elsewhere = {"getitem", "aten._standard_gamma_grad.default"}
-    assert set(OPERATORS) - tried == tested_elsewhere
+def _describe(arrays) -> list:
+    return [None if x is None else (x.shape, x.dtype.name) for x in arrays]
+
+
+def test_dtypes_and_shapes_are_pytorchs_in_float32(in_float32):
+    assert {name: case[1:] for name, case in in_float32.items() if case[1] != case[2]} == {}
+
+
+def test_every_operator_of_the_table_is_tried(in_float32):
+    tried = set().union(*(operators for operators, *_ in in_float32.values()))
+    assert set(OPERATORS) - tried == {"getitem", "aten._standard_gamma_grad.default"}

@@ -7,7 +7,7 @@ The operators stand in the tables of `operators/`. Whoever calls the function tr
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -66,11 +66,11 @@ def lower(graph: GraphModule, *, random: bool = False) -> Callable[..., list]:
             )
         if random and key is None:
             raise TypeError("lower: random=True needs key, a key of jax.random")
-        values = dict(zip(placeholders, map(jnp.asarray, arrays), strict=True))
+        values: dict[Node, Any] = dict(zip(placeholders, map(jnp.asarray, arrays), strict=True))
         values |= {node: jnp.asarray(constant) for node, constant in constants.items()}
         for number, node in enumerate(calls):
-            args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
-            if is_random(node):
+            args, kwargs = cast(Any, map_arg)((node.args, node.kwargs), values.__getitem__)
+            if key is not None and is_random(node):
                 kwargs = {**kwargs, "key": jax.random.fold_in(key, number)}
             values[node] = (RANDOM if is_random(node) else OPERATORS)[_name(node)](*args, **kwargs)
         return [values[result] if isinstance(result, Node) else result for result in results]
@@ -111,7 +111,7 @@ def _trouble_with_index(node: Node) -> list[str]:
 
 def _trouble_with_index_put(node: Node) -> list[str]:
     """A mask is fine if the values spread over all that it takes, as in `x[mask] = 0`."""
-    x, indices, values, *_ = node.args
+    x, indices, values, *_ = cast(tuple[Any, ...], node.args)
     if masks := _masks(indices):
         row_axes = _meta(x).ndim - sum(i is None for i in indices) - _meta(masks[0]).ndim
         others = [i for i in indices if i is not None and i is not masks[0]]

@@ -35,7 +35,10 @@ def first_decompositions() -> dict:
     return get_decompositions([torch.ops.aten.native_batch_norm])
 
 
-core_decompositions = functools.cache(core_aten_decompositions)
+@functools.cache
+def core_decompositions() -> dict:
+    """Return what is taken apart afterwards: all that is not a core operator."""
+    return dict(core_aten_decompositions())
 
 
 def flatten(function: Callable, *tensors: torch.Tensor) -> GraphModule:
@@ -63,14 +66,15 @@ def plain_operators() -> Iterator[None]:
     arguments, which a graph cannot.
     """
     validates = Distribution._validate_args
-    enabled = torch.backends.mkldnn.set_flags(False, None, None, None)[0]
+    set_flags: Any = torch.backends.mkldnn.set_flags
+    enabled, *_ = set_flags(False, None, None, None)
     Distribution.set_default_validate_args(False)
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         Distribution.set_default_validate_args(validates)
-        torch.backends.mkldnn.set_flags(enabled, None, None, None)
+        set_flags(enabled, None, None, None)
 
 
 class UserLines(TorchFunctionMode):

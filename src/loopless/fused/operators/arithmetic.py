@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -136,7 +137,8 @@ def _trigamma(x):
 
 
 def _standard_gamma_grad(x, draws):
-    return lax.random_gamma_grad(*jnp.broadcast_arrays(*promote(x, draws)))
+    slope: Any = lax.random_gamma_grad
+    return slope(*jnp.broadcast_arrays(*promote(x, draws)))
 
 
 def _polygamma(n, x):

@@ -119,11 +119,12 @@ def _weight_gradient(x, gradient, space, *settings):
         return _weight_gradient_at_once(x, gradient, space, *settings)
 
     def add(total, part):
-        return total + _weight_gradient_at_once(*part, space, *settings), None
+        some_x, some_gradient = part
+        return total + _weight_gradient_at_once(some_x, some_gradient, space, *settings), None
 
-    parts = _split(x, size), _split(gradient, size)
-    first = _weight_gradient_at_once(*(part[0] for part in parts), space, *settings)
-    return lax.scan(add, first, tuple(part[1:] for part in parts))[0]
+    parts, gradients = _split(x, size), _split(gradient, size)
+    first = _weight_gradient_at_once(parts[0], gradients[0], space, *settings)
+    return lax.scan(add, first, (parts[1:], gradients[1:]))[0]
 
 
 def _weight_gradient_at_once(x, gradient, space, stride, padding, dilation, groups):

@@ -4,6 +4,8 @@ Every operator of the tables beside this file names its dtype: neither a Python 
 default dtype may decide one.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,7 +77,7 @@ def _kind(dtype: torch.dtype) -> int:
     return 2 if dtype.is_floating_point else int(dtype is not torch.bool)
 
 
-def promote(*operands) -> list[jax.Array]:
+def promote(*operands) -> list[Any]:
     """Return operands as arrays of their common dtype. None stays None."""
     dtype = common_dtype(*operands)
     return [None if x is None else jnp.asarray(x, dtype) for x in operands]

@@ -63,10 +63,10 @@ def _layer_norm(x, shape, weight, bias, epsilon):
 def _group_norm(x, weight, bias, n, channels, space, groups, epsilon):
     parts = _wide(x).reshape(n, groups, channels // groups * space)
     normal, mean, rate = _standardize(parts, (2,), epsilon)
-    by_channel = [
-        None if p is None else p.reshape(-1, *(1,) * (x.ndim - 2)) for p in (weight, bias)
-    ]
-    result = _affine(normal.reshape(x.shape), *by_channel, x.dtype)
+    weight, bias = (
+        None if part is None else part.reshape(-1, *(1,) * (x.ndim - 2)) for part in (weight, bias)
+    )
+    result = _affine(normal.reshape(x.shape), weight, bias, x.dtype)
     return result, *(part.reshape(n, groups).astype(x.dtype) for part in (mean, rate))
 
 
