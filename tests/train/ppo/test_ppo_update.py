@@ -163,7 +163,7 @@ def test_more_cuts_than_expected_cost_a_pass_and_change_nothing():
     algorithm = algorithm_of(small(), max_steps=100)
     assert algorithm.truncations == 4  # of 24 rows that are cut
     few, _ = learned(algorithm, rollout)
-    all_, _ = learned(dataclasses.replace(algorithm, cuts=24), rollout)
+    all_, _ = learned(dataclasses.replace(algorithm, truncations=24), rollout)
     np.testing.assert_allclose(few.weights, all_.weights, rtol=1e-12)
 
 
