@@ -144,6 +144,27 @@ def test_always_checks_later_calls_too(monkeypatch):
     assert memory(net) == before
 
 
+def squares(net, batch):
+    return (net(batch["obs"])[:, 0] - batch["reward"]).pow(2).mean()
+
+
+def test_a_double_field_is_compared_as_coarsely_as_the_single_net_that_reads_it():
+    net, data = network(), first(batches(1, rows=64))
+    data["reward"] = data["reward"].double()
+    step = ll.fuse(squares, net, torch.optim.SGD(net.parameters(), lr=0.1))
+    assert step(data).dtype is torch.float64
+
+
+@pytest.mark.parametrize("unread", [torch.float32, torch.float16])
+def test_a_coarse_field_that_the_loss_does_not_read_loosens_nothing(unread, monkeypatch):
+    right = check._evaluate
+    monkeypatch.setattr(check, "_evaluate", lambda *a: [x * (1 + 1e-7) for x in right(*a)])
+    net, data = network(torch.float64), first(batches(1, torch.float64))
+    data["next_obs"] = data["next_obs"].to(unread)
+    with pytest.raises(FuseError, match="the loss differs by"):
+        ll.fuse(squares, net, torch.optim.SGD(net.parameters(), lr=0.1))(data)
+
+
 # --- randomness ------------------------------------------------------------------------------
 
 
@@ -167,6 +188,30 @@ def test_random_losses_draw_anew_by_the_same_law():
     assert torch.equal(values, again)
     other, _ = step.many(batches(40))
     assert not torch.equal(values, other)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda x: x * np.nan, "extra 0 is finite in eager PyTorch but not compiled"),
+        (lambda x: x[:1], r"extra 0 has shape \(1,\) compiled and \(6,\) in eager"),
+    ],
+    ids=["not finite", "shape"],
+)
+def test_wrong_draws_are_noticed_before_anything_moves(wrong, message, monkeypatch):
+    def loss(net, batch):
+        return squares(net, batch), {"draws": torch.rand(6)}
+
+    mutants = dict(lowering.RANDOM)
+    right = mutants["aten.rand.default"]
+    mutants["aten.rand.default"] = lambda *args, **options: wrong(right(*args, **options))
+    monkeypatch.setattr(lowering, "RANDOM", mutants)
+    net = network()
+    optimizer = torch.optim.Adam(net.parameters())
+    before = memory(net, optimizer)
+    with pytest.raises(FuseError, match=f"{message}.*in loss"):
+        ll.fuse(loss, net, optimizer, random=True)(first(batches(1)))
+    assert memory(net, optimizer) == before
 
 
 def test_the_first_call_leaves_the_generators():

@@ -60,9 +60,13 @@ def _evaluate(captured: Captured, leaves: list[torch.Tensor]) -> list[np.ndarray
     arrays = [batches.as_numpy(tensor) for tensor in (*captured.tensors, *leaves)]
     nothing = np.zeros((), np.float32)
     passed = [a if used else nothing for a, used in zip(arrays, captured.used, strict=True)]
-    with client.x64():
+
+    def run(*arrays: Any) -> list:
         key = {"key": jax.random.key(0)} if captured.random else {}
-        return [np.asarray(x) for x in client.compile(captured.function)(*passed, **key)]
+        return captured.function(*arrays, **key)
+
+    with client.x64():
+        return [np.asarray(x) for x in client.compile(run)(*passed)]
 
 
 def _tolerance(captured: Captured, leaves: list[torch.Tensor]) -> float:
@@ -91,7 +95,9 @@ def _compare(
     name: str, own: np.ndarray, other: torch.Tensor, tolerance: float, largest: float, where: str
 ) -> None:
     own, expected = own.astype(np.float64), other.double().numpy()
-    tolerance = max(tolerance, TOLERANCES.get(other.dtype, 0.0)) if other.is_floating_point() else 0.0
+    tolerance = (
+        max(tolerance, TOLERANCES.get(other.dtype, 0.0)) if other.is_floating_point() else 0.0
+    )
     if not own.size or np.array_equal(own, expected, equal_nan=True):
         return
     finite = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
