@@ -62,9 +62,10 @@ def fuse(
     `random=True` admits losses that draw random numbers: by the same law as PyTorch, but other
     draws, from a seed that PyTorch's generator gives. `check` compares values, gradients and
     optimizers with eager PyTorch, at the "first" call, "always" or "never"; the first call runs
-    the loss several times, and undoes what it did. The draws differ, so for a loss that draws only
-    shapes are compared, and that values and gradients are finite. `on_nan="stop"` raises at a loss or gradient
-    that is not finite, with everything as it was before the call; "skip" leaves such updates out.
+    the loss several times, and undoes what it did. Values and gradients of a loss that draws are
+    not compared, since the draws differ; only their shapes are, and whether they are finite.
+    `on_nan="stop"` raises at a loss or gradient that is not finite, with everything as it was
+    before the call; "skip" leaves such updates out.
 
     Where eager PyTorch is faster, which the first call measures, it warns and goes on in eager.
     CPU only. Adam, AdamW, SGD and RMSprop.
