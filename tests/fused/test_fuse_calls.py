@@ -1,18 +1,22 @@
 """NaN, randomness, the first call's check, eager fallback, threads, forks and the user's JAX."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 import warnings
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from support.fused import Pair, batches, eager, first, memory, network, q_loss
 from torch import nn
+from torch.utils.data import DataLoader
 
 import loopless as ll
 from loopless.fused import check, lowering, optimizers
@@ -263,6 +267,45 @@ def test_a_forked_child_is_refused(shared):
     os.close(writer)
     assert b"works only in the process that made it" in os.read(reader, 1000)
     step(first(batches(1)))
+
+
+def forked_square(x):
+    return os.getpid(), float(torch.tensor(x).square())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning", "ignore:.*fork:DeprecationWarning")
+def test_processes_that_fork_after_the_first_call_work(shared):
+    """A pool, a DataLoader and an AsyncVectorEnv: their children do not call the step."""
+    pair, step = shared
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        process, value = pool.apply_async(forked_square, (3.0,)).get(timeout=30)
+    assert process != os.getpid()
+    assert value == 9.0
+    rows = [first(batches(1, rows=1, seed=seed)) for seed in range(4)]
+    rows = [{name: value[0] for name, value in row.items()} for row in rows]
+    loader = DataLoader(
+        rows, batch_size=2, num_workers=1, multiprocessing_context="fork", timeout=30
+    )
+    before = step.updates
+    for number, batch in enumerate(loader):
+        whole = {name: torch.stack([row[name] for row in rows[2 * number :][:2]]) for name in batch}
+        expected = mse(pair.fused, whole).detach()
+        torch.testing.assert_close(step(batch), expected, rtol=0, atol=1e-5)
+    assert step.updates == before + 2
+    make = [lambda: gymnasium.make("CartPole-v1")] * 2
+    forked, plain = AsyncVectorEnv(make, context="fork"), SyncVectorEnv(make)
+    try:
+        forked.reset_async(seed=0)
+        ours, (theirs, _) = forked.reset_wait(timeout=30)[0].copy(), plain.reset(seed=0)
+        np.testing.assert_array_equal(ours, theirs)
+        for _ in range(3):
+            step(first(batches(1)))
+            forked.step_async(np.array([0, 1]))
+            ours, theirs = forked.step_wait(timeout=30)[0], plain.step(np.array([0, 1]))[0]
+            np.testing.assert_array_equal(ours, theirs)
+    finally:
+        forked.close()
+        plain.close()
 
 
 @pytest.mark.slow
