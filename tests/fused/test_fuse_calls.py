@@ -1,18 +1,22 @@
 """NaN, randomness, the first call's check, eager fallback, threads, forks and the user's JAX."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 import warnings
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from support.fused import Pair, batches, eager, first, memory, network, q_loss
 from torch import nn
+from torch.utils.data import DataLoader
 
 import loopless as ll
 from loopless.fused import check, lowering, optimizers
@@ -144,6 +148,27 @@ def test_always_checks_later_calls_too(monkeypatch):
     assert memory(net) == before
 
 
+def squares(net, batch):
+    return (net(batch["obs"])[:, 0] - batch["reward"]).pow(2).mean()
+
+
+def test_a_double_field_is_compared_as_coarsely_as_the_single_net_that_reads_it():
+    net, data = network(), first(batches(1, rows=64))
+    data["reward"] = data["reward"].double()
+    step = ll.fuse(squares, net, torch.optim.SGD(net.parameters(), lr=0.1))
+    assert step(data).dtype is torch.float64
+
+
+@pytest.mark.parametrize("unread", [torch.float32, torch.float16])
+def test_a_coarse_field_that_the_loss_does_not_read_loosens_nothing(unread, monkeypatch):
+    right = check._evaluate
+    monkeypatch.setattr(check, "_evaluate", lambda *a: [x * (1 + 1e-7) for x in right(*a)])
+    net, data = network(torch.float64), first(batches(1, torch.float64))
+    data["next_obs"] = data["next_obs"].to(unread)
+    with pytest.raises(FuseError, match="the loss differs by"):
+        ll.fuse(squares, net, torch.optim.SGD(net.parameters(), lr=0.1))(data)
+
+
 # --- randomness ------------------------------------------------------------------------------
 
 
@@ -167,6 +192,30 @@ def test_random_losses_draw_anew_by_the_same_law():
     assert torch.equal(values, again)
     other, _ = step.many(batches(40))
     assert not torch.equal(values, other)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda x: x * np.nan, "extra 0 is finite in eager PyTorch but not compiled"),
+        (lambda x: x[:1], r"extra 0 has shape \(1,\) compiled and \(6,\) in eager"),
+    ],
+    ids=["not finite", "shape"],
+)
+def test_wrong_draws_are_noticed_before_anything_moves(wrong, message, monkeypatch):
+    def loss(net, batch):
+        return squares(net, batch), {"draws": torch.rand(6)}
+
+    mutants = dict(lowering.RANDOM)
+    right = mutants["aten.rand.default"]
+    mutants["aten.rand.default"] = lambda *args, **options: wrong(right(*args, **options))
+    monkeypatch.setattr(lowering, "RANDOM", mutants)
+    net = network()
+    optimizer = torch.optim.Adam(net.parameters())
+    before = memory(net, optimizer)
+    with pytest.raises(FuseError, match=f"{message}.*in loss"):
+        ll.fuse(loss, net, optimizer, random=True)(first(batches(1)))
+    assert memory(net, optimizer) == before
 
 
 def test_the_first_call_leaves_the_generators():
@@ -218,6 +267,45 @@ def test_a_forked_child_is_refused(shared):
     os.close(writer)
     assert b"works only in the process that made it" in os.read(reader, 1000)
     step(first(batches(1)))
+
+
+def forked_square(x):
+    return os.getpid(), float(torch.tensor(x).square())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning", "ignore:.*fork:DeprecationWarning")
+def test_processes_that_fork_after_the_first_call_work(shared):
+    """A pool, a DataLoader and an AsyncVectorEnv: their children do not call the step."""
+    pair, step = shared
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        process, value = pool.apply_async(forked_square, (3.0,)).get(timeout=30)
+    assert process != os.getpid()
+    assert value == 9.0
+    rows = [first(batches(1, rows=1, seed=seed)) for seed in range(4)]
+    rows = [{name: value[0] for name, value in row.items()} for row in rows]
+    loader = DataLoader(
+        rows, batch_size=2, num_workers=1, multiprocessing_context="fork", timeout=30
+    )
+    before = step.updates
+    for number, batch in enumerate(loader):
+        whole = {name: torch.stack([row[name] for row in rows[2 * number :][:2]]) for name in batch}
+        expected = mse(pair.fused, whole).detach()
+        torch.testing.assert_close(step(batch), expected, rtol=0, atol=1e-5)
+    assert step.updates == before + 2
+    make = [lambda: gymnasium.make("CartPole-v1")] * 2
+    forked, plain = AsyncVectorEnv(make, context="fork"), SyncVectorEnv(make)
+    try:
+        forked.reset_async(seed=0)
+        ours, (theirs, _) = forked.reset_wait(timeout=30)[0].copy(), plain.reset(seed=0)
+        np.testing.assert_array_equal(ours, theirs)
+        for _ in range(3):
+            step(first(batches(1)))
+            forked.step_async(np.array([0, 1]))
+            ours, theirs = forked.step_wait(timeout=30)[0], plain.step(np.array([0, 1]))[0]
+            np.testing.assert_array_equal(ours, theirs)
+    finally:
+        forked.close()
+        plain.close()
 
 
 @pytest.mark.slow

@@ -1,8 +1,11 @@
 """Fused updates end where as many eager ones end: parameters, moments, counts, losses, extras."""
 
 import copy
+import io
+import pickle
 
 import pytest
+import safetensors.torch
 import torch
 import torch.nn.functional as F
 from support.fused import TOLERANCES, Pair, batches, eager, first, network, q_loss
@@ -195,14 +198,39 @@ def test_half_precision():
     assert pair.fused[0].weight.dtype is torch.bfloat16
 
 
-def test_a_module_copied_afterwards_is_whole():
-    pair = Pair(lambda p: torch.optim.Adam(p, **ADAM))
+def saved_sizes(net, optimizer):
+    """Return how many bytes the ways of saving need."""
+    sizes = {
+        "pickle": len(pickle.dumps(net)),
+        "safetensors": len(safetensors.torch.save(net.state_dict())),
+        "storage": [p.untyped_storage().nbytes() for p in copy.deepcopy(net).parameters()],
+    }
+    for name, thing in {"module": net, "state": net.state_dict(), "optimizer": optimizer}.items():
+        torch.save(thing, file := io.BytesIO())
+        sizes[name] = file.tell()
+    return sizes
+
+
+def test_a_module_is_saved_and_copied_as_after_eager_updates():
+    pair, data = Pair(lambda p: torch.optim.Adam(p, **ADAM)), batches(2)
+    nets, optimizers = (pair.fused, pair.plain), pair.optimizers
     pointers = [p.data_ptr() for p in pair.fused.parameters()]
     versions = [p._version for p in pair.fused.parameters()]
-    ll.fuse(q_loss, pair.fused, pair.optimizers[0])(first(batches(1)), pair.target)
+    step = ll.fuse(q_loss, pair.fused, optimizers[0], check="never")
+    step.many(data, pair.target)
+    eager(q_loss, pair.plain, optimizers[1], data, pair.target, updates=2)
     assert [p.data_ptr() for p in pair.fused.parameters()] == pointers
     assert all(p._version > v for p, v in zip(pair.fused.parameters(), versions, strict=True))
-    other = copy.deepcopy(pair.fused)
-    assert [p.untyped_storage().nbytes() for p in other.parameters()] == [
-        p.numel() * 4 for p in network().parameters()
+    fused, plain = map(saved_sizes, nets, [o.state_dict() for o in optimizers])
+    assert fused == plain
+    copies = [
+        copy.deepcopy(pair.fused),
+        pickle.loads(pickle.dumps(pair.fused)),  # our own bytes
+        network(),
     ]
+    copies[2].load_state_dict(safetensors.torch.load(safetensors.torch.save(nets[0].state_dict())))
+    before = copy.deepcopy(pair.fused.state_dict())
+    step.many(data, pair.target)
+    for other in copies:
+        for name, tensor in other.state_dict().items():
+            assert torch.equal(tensor, before[name])  # and they do not move with the module

@@ -13,6 +13,7 @@ from loopless.fused.blame import FuseError
 
 ONE = first(batches(1))
 HERE = r"test_fuse_refusals\.py:\d+, in \w+"
+LINE = r"\(fused\.py:\d+, in q_loss\)$"  # of the loss
 
 
 def adam(net):
@@ -115,6 +116,20 @@ def with_gradient_hook(net):
     return net
 
 
+def compiled_in_place(net):
+    net.compile()
+    return net
+
+
+def distributed(net):
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        return nn.parallel.DistributedDataParallel(net)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 class Mine(torch.optim.Adam):
     pass
 
@@ -123,7 +138,6 @@ MODULES = {
     "no module": (lambda: 3, r"must be a torch\.nn\.Module or a tensor; received int"),
     "hook": (lambda: with_hook(network()), r"0 \(Linear\) has a forward hook"),
     "gradient hook": (lambda: with_gradient_hook(network()), r"0\.weight has a gradient hook"),
-    "compiled": (lambda: torch.compile(network()), "is compiled"),
     "meta": (lambda: network().to("meta"), r"is on meta"),
     "not a leaf": (lambda: torch.ones(2, requires_grad=True) * 2, "must be a leaf"),
 }
@@ -137,13 +151,28 @@ def test_modules(name):
         ll.fuse(q_loss, make(), adam(network()))
 
 
-def test_a_hook_that_comes_later():
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (torch.jit.script, r"\(RecursiveScriptModule\) is scripted"),
+        (torch.compile, r"\(OptimizedModule\) is compiled"),
+        (compiled_in_place, r"\(Sequential\) is compiled"),
+        (torch.nn.DataParallel, r"\(DataParallel\) is distributed"),
+        (distributed, r"\(DistributedDataParallel\) is distributed"),
+    ],
+    ids=["scripted", "compiled", "compiled in place", "data parallel", "ddp"],
+)
+def test_wrapped_modules(make, message):
     net = network()
-    step, target = ll.fuse(q_loss, net, adam(net), check="never"), network()
-    step(ONE, target)
-    net[0].register_forward_hook(lambda *_: None)
-    with pytest.raises(FuseError, match="has a forward hook"):
-        step(ONE, target)
+    wrapped = make(network())
+    with pytest.raises(FuseError, match=f"^fuse: .*{message}.*{LINE}"):
+        ll.fuse(q_loss, wrapped, torch.optim.Adam(wrapped.parameters()))
+    step = ll.fuse(q_loss, net, adam(net))
+    before = memory(net)
+    with pytest.raises(FuseError, match=f"^fuse: .*{message}.*{LINE}"):
+        step(ONE, wrapped)
+    assert memory(net) == before
 
 
 def hooked(net):
@@ -172,7 +201,8 @@ OPTIMIZERS = {
 def test_optimizers(name):
     net = network()
     make, message = OPTIMIZERS[name]
-    with pytest.raises(FuseError, match=f"^fuse: .*{message}"):
+    where = "" if name == "lacking" else f".*{LINE}"
+    with pytest.raises(FuseError, match=f"^fuse: .*{message}{where}"):
         ll.fuse(q_loss, net, make(net))
 
 
@@ -256,6 +286,31 @@ def test_a_gradient_that_waits(fused):
     net[0].weight.grad = None
 
 
+HOOKED = {
+    "module": (lambda net, _: net[0].register_forward_hook, r"0 \(Linear\) has a forward hook"),
+    "parameter": (lambda net, _: net[2].bias.register_hook, r"2\.bias has a gradient hook"),
+    "accumulated": (
+        lambda net, _: net[2].bias.register_post_accumulate_grad_hook,
+        r"2\.bias has a gradient hook",
+    ),
+    "before step": (lambda _, adam: adam.register_step_pre_hook, r"Adam has a hook on step\(\)"),
+    "after step": (lambda _, adam: adam.register_step_post_hook, r"Adam has a hook on step\(\)"),
+}
+
+
+@pytest.mark.parametrize("name", HOOKED)
+def test_a_hook_that_comes_later(fused, name):
+    net, target, optimizer, step = fused
+    register, message = HOOKED[name]
+    handle = register(net, optimizer)(lambda *_: None)
+    before, where = memory(net, optimizer), LINE if name == "module" else rf"\({HERE}\)$"
+    with pytest.raises(FuseError, match=f"^fuse: {message}.*{where}"):
+        step.many(batches(2), target)
+    assert memory(net, optimizer) == before
+    handle.remove()
+    step.many(batches(2), target)
+
+
 def test_a_module_that_changed_its_shape(fused):
     net, target, _, step = fused
     old = net[0].weight.data
@@ -277,7 +332,7 @@ def test_parameters_that_the_optimizer_has_lost(fused):
 
 def test_autocast(fused):
     _, target, _, step = fused
-    with torch.autocast("cpu"), pytest.raises(FuseError, match="autocast is on"):
+    with torch.autocast("cpu"), pytest.raises(FuseError, match=f"autocast is on.*{HERE}"):
         step.many(batches(2), target)
     net = network()
     with pytest.raises(FuseError, match=f"autocast.*{HERE}"):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import torch
 
@@ -26,12 +27,14 @@ TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 5e-2, to
 def check_losses(
     stages: list[Stage], call: Call, reading: Reading, captured: list[Captured], update: int = 0
 ) -> None:
-    """Refuse a program whose values or gradients on one batch are not PyTorch's."""
+    """Refuse a program whose values or gradients on one batch are not PyTorch's.
+
+    A loss that draws random numbers draws others than PyTorch: of its values and gradients only
+    shapes are compared, and whether they are finite.
+    """
     slots = call.slots(reading)
     leaves = call.sample(update, slots)
     for stage, each in zip(stages, captured, strict=True):
-        if each.random:
-            continue
         parameters = stage.parameters()
         with undone(reading.tensors):
             value, extras, gradients = call.loss(stage, slots).gradients(
@@ -43,26 +46,58 @@ def check_losses(
         reached = [gradients[n] for n in each.reached]
         ours = _evaluate(each, leaves)
         largest = max(float(g.abs().max()) if g.numel() else 0.0 for g in reached)
+        tolerance = _tolerance(each, leaves)
         for name, own, other in zip(names, ours, [value, *tensors, *reached], strict=False):
-            _compare(name, own, other.detach(), largest, first_line(stage.loss))
+            other, place = other.detach(), first_line(stage.loss)
+            _compare_shapes(name, own, other, place)
+            if each.random:
+                _compare_finite(name, own, other, place)
+            else:
+                _compare(name, own, other, tolerance, largest, place)
 
 
 def _evaluate(captured: Captured, leaves: list[torch.Tensor]) -> list[np.ndarray]:
     arrays = [batches.as_numpy(tensor) for tensor in (*captured.tensors, *leaves)]
     nothing = np.zeros((), np.float32)
     passed = [a if used else nothing for a, used in zip(arrays, captured.used, strict=True)]
+
+    def run(*arrays: Any) -> list:
+        key = {"key": jax.random.key(0)} if captured.random else {}
+        return captured.function(*arrays, **key)
+
     with client.x64():
-        return [np.asarray(x) for x in client.compile(captured.function)(*passed)]
+        return [np.asarray(x) for x in client.compile(run)(*passed)]
 
 
-def _compare(name: str, own: np.ndarray, other: torch.Tensor, largest: float, where: str) -> None:
+def _tolerance(captured: Captured, leaves: list[torch.Tensor]) -> float:
+    """Return the tolerance of the coarsest type among the tensors that the loss reads."""
+    read = zip((*captured.tensors, *leaves), captured.used, strict=True)
+    return max(TOLERANCES.get(tensor.dtype, 0.0) for tensor, used in read if used)
+
+
+def _compare_shapes(name: str, own: np.ndarray, other: torch.Tensor, where: str) -> None:
     if own.shape != tuple(other.shape):
         raise FuseError(
             f"fuse: {name} has shape {own.shape} compiled and {tuple(other.shape)} in eager "
             f"PyTorch ({where}); please report this"
         )
+
+
+def _compare_finite(name: str, own: np.ndarray, other: torch.Tensor, where: str) -> None:
+    if bool(other.isfinite().all()) and not np.isfinite(own.astype(np.float64)).all():
+        raise FuseError(
+            f"fuse: {name} is finite in eager PyTorch but not compiled ({where}); "
+            "please report this"
+        )
+
+
+def _compare(
+    name: str, own: np.ndarray, other: torch.Tensor, tolerance: float, largest: float, where: str
+) -> None:
     own, expected = own.astype(np.float64), other.double().numpy()
-    tolerance = TOLERANCES.get(other.dtype, 0.0)
+    tolerance = (
+        max(tolerance, TOLERANCES.get(other.dtype, 0.0)) if other.is_floating_point() else 0.0
+    )
     if not own.size or np.array_equal(own, expected, equal_nan=True):
         return
     finite = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)

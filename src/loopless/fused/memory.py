@@ -5,6 +5,7 @@ tensors in one call. Results are copied to the tensors by PyTorch, in place, so 
 counters move and nothing is re-pointed. Views are kept between calls, and pointers are compared.
 """
 
+import sys
 from dataclasses import dataclass
 from operator import is_
 from typing import Any
@@ -16,6 +17,7 @@ from loopless.fused import batches, optimizers
 from loopless.fused.blame import FuseError
 from loopless.fused.layout import Layout
 from loopless.fused.program import Recipe
+from loopless.fused.tracing import user_line
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,17 @@ class Memory:
             t.shape for t in self._tensors
         ] == self._shapes
 
-    def check_gradients(self) -> None:
-        """Refuse a gradient that waits in a parameter: eager code would add to it."""
+    def check_waiting(self) -> None:
+        """Refuse a gradient that waits in a parameter, which eager code adds to, and hooks."""
+        for optimizer in self._optimizers:
+            if optimizers.has_hooks(optimizer):
+                optimizers.raise_hooked(optimizer, user_line(sys._getframe()))
         for parameter, name in self._trained:
+            if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+                raise FuseError(
+                    f"fuse: {name} has a gradient hook, which would never run "
+                    f"({user_line(sys._getframe())})"
+                )
             if parameter.grad is not None:
                 raise FuseError(
                     f"fuse: {name} has a gradient already; call optimizer.zero_grad() before "

@@ -7,7 +7,7 @@ nothing. `move` is the arithmetic on arrays; it takes JAX's arrays and NumPy's.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -34,24 +34,38 @@ class Settings:
     nesterov: bool = False
 
 
-def check(optimizer: Any) -> None:
-    """Refuse an optimizer whose updates are not computed here."""
+def check(optimizer: Any, where: str) -> None:
+    """Refuse an optimizer whose updates are not computed here; `where` is the loss's line."""
     if type(optimizer) not in KINDS:
         known = ", ".join(cls.__name__ for cls in KINDS)
         raise FuseError(
-            f"fuse: {name_of(optimizer)} is not supported as an optimizer; there are {known}"
+            f"fuse: {name_of(optimizer)} is not supported as an optimizer; there are {known} "
+            f"({where})"
         )
-    hooks = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-    if any(getattr(optimizer, name, None) for name in hooks):
-        raise FuseError(f"fuse: {name_of(optimizer)} has a hook on step(), which would never run")
+    if has_hooks(optimizer):
+        raise_hooked(optimizer, where)
     for group in optimizer.param_groups:
         if group.get("differentiable"):
-            raise FuseError(f"fuse: {name_of(optimizer)} with differentiable=True is not supported")
+            raise FuseError(
+                f"fuse: {name_of(optimizer)} with differentiable=True is not supported ({where})"
+            )
         if any(isinstance(x, torch.Tensor) for x in (group["lr"], *group.get("betas", ()))):
             raise FuseError(
                 f"fuse: the rate or a beta of {name_of(optimizer)} is a tensor, with which PyTorch "
-                "computes in other precision; pass a number"
+                f"computes in other precision; pass a number ({where})"
             )
+
+
+def has_hooks(optimizer: Any) -> bool:
+    """Return whether functions wait for the optimizer's step(); cheap, for every call."""
+    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+
+
+def raise_hooked(optimizer: Any, where: str) -> NoReturn:
+    """Refuse an optimizer that has hooks."""
+    raise FuseError(
+        f"fuse: {name_of(optimizer)} has a hook on step(), which would never run ({where})"
+    )
 
 
 def settings(optimizer: Any, group: dict) -> Settings:

@@ -131,7 +131,7 @@ class Reading:
             if not name.startswith("_") and not callable(value):
                 self._watch(fields, name)
                 self.value(f"{path}.{name}", value)
-        if not type(module).__module__.startswith("torch.nn."):
+        if not type(module).__module__.startswith("torch."):
             self.function(f"{path}.forward", types.MethodType(type(module).forward, module))
 
     def function(self, path: str, function: Any, arguments: dict[str, Any] | None = None) -> None:

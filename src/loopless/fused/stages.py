@@ -50,7 +50,10 @@ class Stage:
         )
         for name, parameter in named:
             if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-                raise FuseError(f"fuse: {name} has a gradient hook, which would never run")
+                raise FuseError(
+                    f"fuse: {name} has a gradient hook, which would never run "
+                    f"({first_line(self.loss)})"
+                )
             if parameter.requires_grad and id(parameter) not in held:
                 raise FuseError(
                     f"fuse: {name} of {name_of(self.module)} requires a gradient, but "
@@ -146,7 +149,7 @@ def _stage(loss: Any, module: Any, optimizer: Any, norm: float | None, every: in
             )
     else:
         check_module(module, first_line(loss))
-    optimizers.check(optimizer)
+    optimizers.check(optimizer, first_line(loss))
     stage = Stage(loss, module, optimizer, norm, every)
     stage.check_parameters()
     return stage
@@ -175,7 +178,7 @@ def check_module(module: Any, where: str) -> None:
         called = f"{name or 'the module'} ({name_of(part)})"
         if isinstance(part, torch.jit.ScriptModule):
             raise FuseError(f"fuse: {called} is scripted; pass the module itself ({where})")
-        if hasattr(part, "_orig_mod"):
+        if hasattr(part, "_orig_mod") or part._compiled_call_impl is not None:
             raise FuseError(f"fuse: {called} is compiled; pass the module itself ({where})")
         if isinstance(part, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
             raise FuseError(f"fuse: {called} is distributed; fuse works in one process ({where})")

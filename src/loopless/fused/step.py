@@ -1,6 +1,7 @@
 """`fuse`: updates of somebody's own PyTorch module, K at a time, in one compiled call."""
 
 import os
+import sys
 import threading
 import warnings
 from collections import Counter
@@ -19,6 +20,7 @@ from loopless.fused.capture import TENSOR, undone
 from loopless.fused.plan import Plan
 from loopless.fused.reads import Reading
 from loopless.fused.stages import parse
+from loopless.fused.tracing import user_line
 from loopless.refusals import check_choice, refuse
 
 
@@ -60,8 +62,10 @@ def fuse(
     `random=True` admits losses that draw random numbers: by the same law as PyTorch, but other
     draws, from a seed that PyTorch's generator gives. `check` compares values, gradients and
     optimizers with eager PyTorch, at the "first" call, "always" or "never"; the first call runs
-    the loss several times, and undoes what it did. `on_nan="stop"` raises at a loss or gradient
-    that is not finite, with everything as it was before the call; "skip" leaves such updates out.
+    the loss several times, and undoes what it did. Values and gradients of a loss that draws are
+    not compared, since the draws differ; only their shapes are, and whether they are finite.
+    `on_nan="stop"` raises at a loss or gradient that is not finite, with everything as it was
+    before the call; "skip" leaves such updates out.
 
     Where eager PyTorch is faster, which the first call measures, it warns and goes on in eager.
     CPU only. Adam, AdamW, SGD and RMSprop.
@@ -156,13 +160,14 @@ class Step:
         if os.getpid() != self._process:
             raise FuseError("fuse: a step works only in the process that made it, not after a fork")
         if torch.is_autocast_enabled("cpu"):
-            raise FuseError("fuse: autocast is on; call a fused step outside of it")
+            where = user_line(sys._getframe())
+            raise FuseError(f"fuse: autocast is on; call a fused step outside of it ({where})")
         updates = 1 if call.updates is None else call.updates
         kind = call.kind()
         plan = self._last[1] if kind == self._last[0] else self._plans.get(kind)
         if plan is None or not plan.is_current(call.other_leaves):
             plan = self._plans[kind] = self._plan(call, apart=False)
-        plan.memory.check_gradients()
+        plan.memory.check_waiting()
         before = plan.memory.steps()
         if not plan.fits(before):
             plan = self._plans[kind] = self._plan(call, apart=True)
