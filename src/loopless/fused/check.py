@@ -72,7 +72,8 @@ def _evaluate(captured: Captured, leaves: list[torch.Tensor]) -> list[np.ndarray
 def _tolerance(captured: Captured, leaves: list[torch.Tensor]) -> float:
     """Return the tolerance of the coarsest type among the tensors that the loss reads."""
     read = zip((*captured.tensors, *leaves), captured.used, strict=True)
-    return max(TOLERANCES.get(tensor.dtype, 0.0) for tensor, used in read if used)
+    kinds = [tensor.dtype for tensor, used in read if used]
+    return max((TOLERANCES.get(kind, 0.0) for kind in kinds), default=0.0)
 
 
 def _compare_shapes(name: str, own: np.ndarray, other: torch.Tensor, where: str) -> None:
