@@ -154,7 +154,7 @@ def _move(optimizer: Any, group: dict, weight: torch.Tensor, gradient: torch.Ten
     known = {name: value for name, value in state.items() if value is not None}
     moments = [(fresh | known)[name] for name in form.moments]
     before = float(state["step"]) if "step" in state else float("momentum_buffer" in state)
-    numbers = optimizers.numbers(form, group, before, 1)
+    (numbers,) = optimizers.Numbers(form).rows(group, int(before), 1)
     numbers = optimizers.with_rate(form, numbers, float(group["lr"]))
     arrays = [t.detach().double().numpy() for t in (weight, gradient, *moments)]
     return optimizers.move(form, arrays[0], arrays[1], arrays[2:], numbers, np)[0]

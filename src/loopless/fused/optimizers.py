@@ -104,17 +104,36 @@ def fresh_state(optimizer: Any, group: dict, parameter: torch.Tensor) -> dict:
     return state
 
 
-def numbers(form: Settings, group: dict, before: float, updates: int) -> np.ndarray | tuple:
-    """Return the numbers [K, n] of K updates that follow `before` earlier ones; all but the rate.
+class Numbers:
+    """The numbers of an optimizer's coming updates, all but the rate, computed many at a time.
 
-    For one update they are a tuple: arithmetic on arrays costs more than the numbers themselves.
+    They depend on a group's settings and on how many updates there were, so that most calls only
+    take rows of a table.
     """
-    if updates == 1:
-        return _columns(form, group, before + 1)
-    table = np.empty((updates, COLUMNS[form.kind]))
-    for column, value in enumerate(_columns(form, group, before + 1 + np.arange(updates))):
-        table[:, column] = value
-    return table
+
+    AHEAD = 1024
+
+    def __init__(self, form: Settings):
+        self._form, self._settings = form, ()
+        self._first, self._table = 0, np.empty((0, COLUMNS[form.kind]))
+
+    def rows(self, group: dict, before: int, updates: int) -> np.ndarray:
+        """Return the numbers [K, n] of K updates that follow `before` earlier ones."""
+        settings = [group[name] for name in _READ[self._form.kind]]
+        start = before - self._first
+        if settings != self._settings or not 0 <= start <= len(self._table) - updates:
+            steps = before + 1 + np.arange(max(updates, self.AHEAD))
+            columns = _columns(self._form, group, steps)
+            self._table = np.stack(np.broadcast_arrays(*columns, steps)[:-1], 1)
+            self._settings, self._first, start = settings, before, 0
+        return self._table[start : start + updates]
+
+
+_READ = {  # what `_columns` takes from a group
+    "adam": ("betas", "eps", "weight_decay"),
+    "sgd": ("momentum", "dampening", "weight_decay"),
+    "rmsprop": ("alpha", "momentum", "eps", "weight_decay"),
+}
 
 
 def _columns(form: Settings, group: dict, steps: Any) -> tuple:

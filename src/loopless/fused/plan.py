@@ -37,6 +37,7 @@ class Plan:
         self._others = call.other_leaves
         self._results: list | None = None
         self._table = np.zeros((call.updates or 1, compiled.width))
+        self._numbers = [optimizers.Numbers(block.form) for block in compiled.blocks]
         self._groups = [group for stage in stages for group in stage.optimizer.param_groups]
         self._optimizers = [
             (stage.optimizer, stage.optimizer.param_groups, len(stage.optimizer.param_groups))
@@ -95,10 +96,10 @@ class Plan:
             table[:, column] = group["lr"]
         if rates is not None:
             table[:, : len(self._groups)] = rates.reshape(updates, -1)
-        for block in self.compiled.blocks:
-            group = self._groups[block.group]
-            numbers = optimizers.numbers(block.form, group, before[block.trained[0]], updates)
-            table[:, block.start : block.stop] = numbers
+        for block, numbers in zip(self.compiled.blocks, self._numbers, strict=True):
+            earlier = int(before[block.trained[0]])
+            rows = numbers.rows(self._groups[block.group], earlier, updates)
+            table[:, block.start : block.stop] = rows
         return table
 
     def turns(self, numbers: np.ndarray, before: int) -> np.ndarray:
