@@ -9,14 +9,15 @@ from loopless.bench.targets import Rows, as_rate, at_most, attach, ratio, values
 
 
 def limit(
-    rows: Rows, limits: Mapping[str, float], what: str, *, scale: float = 1.0, of: str = ""
+    rows: Rows, limits: Mapping[str, float] | float, what: str, scale: float = 1.0, of: str = ""
 ) -> list[Measurement]:
-    """Judge that each contender's number, times `scale`, is at most its limit.
+    """Judge that each contender's number, times `scale`, is at most its limit, or one for all.
 
     With `of` the number is divided by that of the contender `of`. The target says the limit and
     `what`, for instance "2 × the floor".
     """
     measured = values(rows)
+    limits = dict.fromkeys(measured, limits) if isinstance(limits, float) else limits
     for name, most in limits.items():
         number = measured.get(name)
         number = ratio(number, measured.get(of)) if of else number

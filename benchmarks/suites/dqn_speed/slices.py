@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
@@ -202,7 +202,7 @@ CORES = 2
 PATIENCE_S = 30
 
 
-class Worker:
+class Worker(AbstractContextManager):
     """A run in a child; a call makes a slice there. Use it in a `with`, which ends the child.
 
     The case may be of any suite, if it has a `trainer` and a method `config(**changes)`. The
@@ -244,9 +244,6 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-
-    def __enter__(self) -> Worker:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

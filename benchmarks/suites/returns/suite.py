@@ -125,7 +125,7 @@ def measure(
         for library, name in (("numpy", NUMPY), ("torch", TORCH)):
             row = Measurement("memory", label(shape), name, "loopless", "ours", unit="arrays")
             row = contest.measure(row, partial(extra_arrays, library, shape))
-            contest.keep(limit([row], {name: MEMORY_ARRAYS}, "arrays of this shape"))
+            contest.keep(limit([row], MEMORY_ARRAYS, "arrays of this shape"))
 
 
 def page(result: Result) -> list[Lines]:
