@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from loopless.bench.result import Measurement, Role
-from loopless.bench.targets import Rows, as_rate, at_most, attach, ratio, values
+from loopless.bench.targets import Rows, as_rate, at_most, attach, ratio, speeds, stated, values
 
 
 def limit(
@@ -17,7 +17,8 @@ def limit(
     `what`, for instance "2 × the floor".
     """
     measured = values(rows)
-    limits = dict.fromkeys(measured, limits) if isinstance(limits, float) else limits
+    if not isinstance(limits, Mapping):
+        limits = dict.fromkeys(measured, limits)
     for name, most in limits.items():
         number = measured.get(name)
         number = ratio(number, measured.get(of)) if of else number
@@ -36,3 +37,12 @@ def fastest(rows: Rows, *roles: Role) -> tuple[str, float | None]:
 def as_rates(rows: Rows, count: Callable[[str], int], unit: str) -> list[Measurement]:
     """Convert times of calls to rates: `count(contender)` things are done in a call."""
     return [as_rate(row, count(row.contender), unit) for row in rows]
+
+
+def gains(rows: Rows, first: str, what: str) -> list[Measurement]:
+    """State how many times as fast each contender is as `first`, which the targets call `what`."""
+    speed = speeds(rows)
+    for name in speed.keys() - {first}:
+        gain = ratio(speed[name], speed.get(first))
+        rows = attach(rows, name, [stated(gain, f"× as fast as {what}")])
+    return list(rows)

@@ -139,8 +139,8 @@ class Runs:
         settings, path = settings_of(job), self.folder / job.name
         shutil.rmtree(path, ignore_errors=True)
         wall_s, _ = self.child(job, core, "loopless.cli", *job.words, *job.where(self.folder))
-        described = self.describe(job, path, core) | {"commit": self.commit}
-        outcome = Outcome(job.command, settings, wall_s, **described)
+        described = self.describe(job, path, core)
+        outcome = Outcome(job.command, settings, wall_s, commit=self.commit, **described)
         atomic.write_file(path / "outcome.json", json.dumps(asdict(outcome)).encode())
         return outcome
 

@@ -37,11 +37,8 @@ def run_tasks(
 ) -> None:
     """Run a trainer's tasks and compare its modes; with --quick, run only the task `quick`."""
     result.settings |= {"episodes": EPISODES, "cores_for_a_run": 1}
-    runs = Runs.of(result, options.threads)
-    if options.quick:
-        train(runs, [quick], None, options, result, say)
-    else:
-        train(runs, tasks, modes, options, result, say)
+    wanted = ([quick], None) if options.quick else (tasks, modes)
+    train(Runs.of(result, options.threads), *wanted, options, result, say)
 
 
 def train(

@@ -6,7 +6,7 @@ libraries in `peers.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -248,16 +248,18 @@ class Losses:
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
         """Compare loss and errors with the loop twins."""
-        x = self.arrays
-        targets = q_learning.q_targets(
-            x["rewards"], x["terminated"], x["next_q"], gamma=GAMMA,
-            next_q_online=x["next_q_online"],
-        )  # fmt: skip
-        expected = q_learning.q_loss(x["q"], x["actions"], targets, loss="huber")
+        expected = _loss_by(q_learning.q_targets, q_learning.q_loss, self.arrays)
         pairs = zip(call.read(output), expected, strict=True)
         error = max(float(np.max(np.abs(a - b))) for a, b in pairs)
         wrong = not error <= contender.tolerance
         return Verdict(f"off by up to {error:.2g}" if wrong else "", error)
+
+
+def _loss_by(q_targets: Callable, q_loss: Callable, x: Mapping[str, Any]) -> Any:
+    """Return loss and TD errors by these two functions, which are our kernels or their twins."""
+    arrays = x["rewards"], x["terminated"], x["next_q"]
+    targets = q_targets(*arrays, gamma=GAMMA, next_q_online=x["next_q_online"])
+    return q_loss(x["q"], x["actions"], targets, loss="huber")
 
 
 def _tensors(case: Losses, records: bool) -> dict[str, Any]:
@@ -272,14 +274,7 @@ def _read(output: Any) -> list[np.ndarray]:
 def _our_loss(case: Losses, records: bool) -> Call:
     x = _tensors(case, records)
 
-    def run() -> Any:
-        targets = ll.q_targets(
-            x["rewards"], x["terminated"], x["next_q"], gamma=GAMMA,
-            next_q_online=x["next_q_online"],
-        )  # fmt: skip
-        return ll.q_loss(x["q"], x["actions"], targets, loss="huber")
-
-    return Call(run, _read)
+    return Call(lambda: _loss_by(ll.q_targets, ll.q_loss, x), _read)
 
 
 def _eager_loss(case: Losses, records: bool) -> Call:
@@ -297,12 +292,8 @@ def _eager_loss(case: Losses, records: bool) -> Call:
 
 
 LOSSES = (
-    *(
-        Contender(name, "loopless", "ours", partial(_our_loss, records=records), LOSS_TOLERANCE)
-        for name, records in ((FORWARD, False), (RECORDING, True))
-    ),
-    *(
-        Contender(name, "torch", "peer", partial(_eager_loss, records=records), LOSS_TOLERANCE)
-        for name, records in ((EAGER_LOSS, False), (EAGER_RECORDING, True))
-    ),
+    Contender(FORWARD, "loopless", "ours", partial(_our_loss, records=False), LOSS_TOLERANCE),
+    Contender(RECORDING, "loopless", "ours", partial(_our_loss, records=True), LOSS_TOLERANCE),
+    Contender(EAGER_LOSS, "torch", "peer", partial(_eager_loss, records=False), LOSS_TOLERANCE),
+    Contender(EAGER_RECORDING, "torch", "peer", partial(_eager_loss, records=True), LOSS_TOLERANCE),
 )
