@@ -136,13 +136,16 @@ def _ours(case: Training, loss: str) -> Update:
 
 
 OURS, OURS_ENTROPY = "loopless train avatarl", "loopless train avatarl --loss ce"
-JAX_CONTENDERS = tuple(
-    Contender(name, "loopless", role, partial(_ours, loss=loss), TOLERANCE, note)
-    for name, role, loss, note in (
-        (OURS, "ours", "avatarl", "critic included; a compiled chunk of updates"),
-        (OURS_ENTROPY, "yardstick", "ce", "plain cross-entropy, no critic"),
-    )
-)
+JAX_CONTENDERS = (
+    Contender(
+        OURS, "loopless", "ours", partial(_ours, loss="avatarl"), TOLERANCE,
+        note="critic included; a compiled chunk of updates",
+    ),
+    Contender(
+        OURS_ENTROPY, "loopless", "yardstick", partial(_ours, loss="ce"), TOLERANCE,
+        note="plain cross-entropy, no critic",
+    ),
+)  # fmt: skip
 
 
 EAGER = "PyTorch, eager: "
