@@ -62,6 +62,16 @@ def section(result: Result, *names: str) -> list[Measurement]:
     return [row for row in result.measurements if row.section in names]
 
 
+def grouped(
+    rows: Iterable[Measurement], key: Callable[[Measurement], str]
+) -> dict[str, list[Measurement]]:
+    """Return the rows of each key, in the order in which keys first occur."""
+    groups: dict[str, list[Measurement]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
 def markdown_row(cells: Iterable[str]) -> str:
     """Return one line of a Markdown table."""
     return "| " + " | ".join(cells) + " |"

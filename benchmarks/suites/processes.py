@@ -113,18 +113,14 @@ def unlimited() -> dict[str, str]:
     return free | {"XLA_FLAGS": free.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "").strip()}
 
 
-def run_command(*words: str) -> float:
-    """Run `loopless` with these words on all cores, and return its seconds."""
-    every = range(os.cpu_count() or 1)
-    return run_child("loopless.cli", *words, environment=unlimited(), cores=every)[0]
-
-
 def run_and_read(*words: str, kind: str = "train") -> tuple[float, dict[str, Any]]:
     """Run `loopless` with these words on all cores; return its seconds and its log, by column."""
     from loopless.runs.metrics import columns, read
 
     with tempfile.TemporaryDirectory() as folder:
-        seconds = run_command(*words, "--runs", folder, "--run", "run")
+        words += ("--runs", folder, "--run", "run")
+        cores = range(os.cpu_count() or 1)
+        seconds, _ = run_child("loopless.cli", *words, environment=unlimited(), cores=cores)
         return seconds, columns(read(Path(folder) / "run" / "metrics.jsonl"), kind)
 
 

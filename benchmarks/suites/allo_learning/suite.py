@@ -21,7 +21,7 @@ from loopless.bench.suites import Options, Say
 from loopless.bench.targets import at_least, at_most
 from pages import Lines, markdown_table, outcome_cells
 from suites.allo_learning.tasks import MAZES, QUICK, Task, tasks
-from suites.dqn_learning.runs import Outcome, RunFailed, Runs, make_runs, row_of_jobs, with_spread
+from suites.dqn_learning.runs import Outcome, Outcomes, Runs, make_runs, row_of_jobs
 
 EVALUATION = "suites.allo_learning.suite"
 
@@ -41,14 +41,10 @@ def run(options: Options, result: Result, say: Say) -> None:
     runs = Runs.of(result, options.threads, evaluation=EVALUATION)
     if options.grids is None:
         say(f"allo_learning: without --grids DIR the paper's {' and '.join(MAZES)} are left out")
-    train(runs, QUICK if options.quick else tasks(options.grids), options, result, say)
-
-
-def train(runs: Runs, wanted: Sequence[Task], options: Options, result: Result, say: Say) -> None:
-    """Make the runs of the tasks, and their rows."""
+    wanted = QUICK if options.quick else tasks(options.grids)
     make_runs(
         runs,
-        [task.job for task in wanted],
+        [[task.job for task in wanted]],
         lambda outcomes: [row_of(task, outcomes) for task in wanted],
         lambda outcome: ", ".join(f"{score:.4f}" for score in outcome.final) + " at the end",
         options,
@@ -64,34 +60,34 @@ def page(result: Result) -> list[Lines]:
     return [markdown_table(head, rows, "llrrrrl")]
 
 
-UNIT = "similarity"
-
-
-def row_of(task: Task, outcomes: Mapping[Any, Outcome | RunFailed]) -> Measurement | None:
+def row_of(task: Task, outcomes: Outcomes) -> Measurement | None:
     """Return a task's row, if its run has ended."""
     section = f"result {task.number}"
-    row = Measurement(section, task.label, task.agent, "loopless", "ours", unit=UNIT)
-    row, made = row_of_jobs(row, [task.job], outcomes)
-    if row is None or not made:
+    row = Measurement(section, task.label, task.agent, "loopless", "ours", unit="similarity")
+    row = row_of_jobs(row, [task.job], outcomes, _describe)
+    if row is None or row.value is None:
         return row
-    outcome, final = made[0], made[0].final
+    return replace(row, targets=tuple(targets(task, row.details)))
+
+
+def _describe(made: list[Outcome]) -> tuple[dict[str, Any], Sequence[float]]:
+    (outcome,) = made
     details = {
         "settings": outcome.settings,
         "commit": outcome.commit,
         "wall_s": round(outcome.wall_s, 1),
-        "final": final,
+        "final": outcome.final,
         "best": outcome.best,
         "curve_steps": outcome.curve_steps,
         "curves": outcome.curve_returns,
         **outcome.details,
     }
-    row = replace(row, details=details, targets=tuple(targets(task, outcome)))
-    return with_spread(row, final)
+    return details, outcome.final
 
 
-def targets(task: Task, outcome: Outcome) -> Iterator[Target]:
+def targets(task: Task, details: Mapping[str, Any]) -> Iterator[Target]:
     """Yield the targets of a run that has ended; similarities are in per cent, to be readable."""
-    final = [100 * score for score in outcome.final]
+    final = [100 * score for score in details["final"]]
     if task.each is not None:
         yield at_least(100 * task.each, min(final), f"{task.each:.1%} similar, each agent")
     if task.mean is not None:
@@ -103,18 +99,18 @@ def targets(task: Task, outcome: Outcome) -> Iterator[Target]:
         yield at_most(100 * task.spread, apart, f"{100 * task.spread:g} points apart")
     if task.percent is not None:
         what = f"{task.percent:g} % error of eigenvalues 2 … d, the worst of all agents"
-        yield at_most(task.percent, 100 * worst_error(outcome), what)
+        yield at_most(task.percent, 100 * worst_error(details), what)
     if task.first is not None:
-        first = max(abs(values[0]) for values in outcome.details["eigenvalue"])
+        first = max(abs(values[0]) for values in details["eigenvalue"])
         yield at_most(1000 * task.first, 1000 * first, f"{task.first:g} × 1000, eigenvalue 1")
 
 
-def worst_error(outcome: Outcome) -> float:
+def worst_error(details: Mapping[str, Any]) -> float:
     """Return the largest relative error of an eigenvalue after the first."""
-    truth = outcome.details["true_eigenvalue"]
+    truth = details["true_eigenvalue"]
     return max(
         abs(value - true) / true
-        for values in outcome.details["eigenvalue"]
+        for values in details["eigenvalue"]
         for value, true in list(zip(values, truth, strict=True))[1:]
     )
 

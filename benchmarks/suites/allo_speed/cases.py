@@ -191,14 +191,15 @@ def _prepare(case: Learning, **changes: Any) -> Follower:
     return Follower(partial(run.advance, Clock()), lambda _: None, partial(learn_from, run))
 
 
-CONTENDER = Contender(
-    OURS, "loopless", "ours", _prepare, TOLERANCE, note="a compiled chunk of steps, sampling within"
-)
-ENCODED_BY_BATCHES = Contender(
-    BY_BATCHES, "loopless", "ours", partial(_prepare, encode="batches"), TOLERANCE,
-    note="what was drawn is encoded, in place of each distinct state once",
+CONTENDER, ENCODED_BY_BATCHES, IN_ONE_PROGRAM = (
+    Contender(name, "loopless", "ours", partial(_prepare, **changes), TOLERANCE, note)
+    for name, changes, note in (
+        (OURS, {}, "a compiled chunk of steps, sampling within"),
+        (BY_BATCHES, {"encode": "batches"},
+         "what was drawn is encoded, in place of each distinct state once"),
+        (TOGETHER, {"seeds": SEEDS}, ""),
+    )
 )  # fmt: skip
-IN_ONE_PROGRAM = Contender(TOGETHER, "loopless", "ours", partial(_prepare, seeds=SEEDS), TOLERANCE)
 
 
 def followed(case: Learning, worker: Worker) -> Follower:

@@ -57,12 +57,8 @@ class Plain:
         form: Form | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.form, self.rules, self.batch, self.folder = (
-            form or Form(),
-            case.rules,
-            case.batch,
-            folder,
-        )
+        self.form, self.folder = form or Form(), folder
+        self.rules, self.batch = case.rules, case.batch
         self.coordinates = jnp.asarray(case.coordinates)
         self.obs, self.terminals = obs, terminals.astype(np.int32)
         self.generator = np.random.default_rng(0)

@@ -1,7 +1,7 @@
 """The suite `allo_speed`: training steps and whole runs beside the original pipeline.
 
-The cases and their checks are in `cases.py`, our trainer as a contender in `cases.py`, and the
-original pipeline, written plainly, in `plain.py`.
+The cases, their checks and our trainer as a contender are in `cases.py`, and the original pipeline,
+written plainly, in `plain.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,16 +18,16 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from loopless.bench import targets as judging
 from loopless.bench.contest import Contender, Contest
 from loopless.bench.result import Headline, Measurement, Result, Role
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, as_rate, at_most, attach, stated, values
+from loopless.bench.targets import Rows, as_fast, at_most, attach, per_item, ratio, stated, values
 from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
 from suites.allo_speed import cases
 from suites.allo_speed.cases import BY_BATCHES, ORIGINAL, OURS, TOLERANCE, Follower, Learning
 from suites.processes import one_thread, prepare_like_training, run_child, time_shares
+from suites.promises import as_rates, gains
 
 SMALL, LARGE = Learning(256), Learning(1024)
 STEPS = 20_000
@@ -55,8 +55,7 @@ def run(options: Options, result: Result, say: Say) -> None:
     contest = Contest(result, Budget(0.1, total_s=2.0 if options.quick else 20.0), say)
     prepare_like_training(options.threads)
     result.settings |= asdict(SMALL.rules) | {"jax_async_dispatch": False}
-    measure_steps([SMALL] if options.quick else [SMALL, LARGE], contest)
-    measure_operations([SMALL] if options.quick else [SMALL, LARGE], contest)
+    measure([SMALL] if options.quick else [SMALL, LARGE], contest)
     if not options.quick:
         measure_seeds(SMALL, contest)
         measure_whole(STEPS, contest)
@@ -64,15 +63,13 @@ def run(options: Options, result: Result, say: Say) -> None:
         measure_proposals(SMALL, contest)
 
 
-def measure_steps(learnings: Iterable[Learning], contest: Contest) -> None:
+def measure(learnings: Sequence[Learning], contest: Contest) -> None:
+    """Race the steps of each case, then count the operations of its update."""
     mine = (cases.CONTENDER, cases.ENCODED_BY_BATCHES)
     steps = {each.name: cases.CHUNK for each in mine} | {ORIGINAL: STEPS_IN_A_CALL}
     for case in learnings:
         judge = partial(judge_steps, case, steps)
         contest.run("steps", case, (*mine, AS_IT_WAS), judge)
-
-
-def measure_operations(learnings: Iterable[Learning], contest: Contest) -> None:
     for case in learnings:
         contest.say(f"operations: {case.label}")
         contest.keep(judge_operations(operation_rows(case)))
@@ -114,10 +111,7 @@ def _measured(row: Measurement, runs: int, measure: Callable[[], dict[str, Any]]
 
 
 def measure_proposals(case: Learning, contest: Contest) -> None:
-    from suites.allo_speed.plain import PLOT_EVERY
-
-    plot_s = seconds_of_plots(case)
-    judge = partial(judge_proposals, plot_s, PLOT_EVERY)
+    judge = partial(judge_proposals, seconds_of_plots(case))
     contest.run("proposals", case, (WITH_LOG, *PROPOSALS), judge)
 
 
@@ -151,16 +145,15 @@ LOG_SHARE = 2.0  # per cent of the training thread's time
 
 def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> Rows:
     """Judge steps a second; `steps` has the steps of a call, by contender."""
-    rows = [as_rate(row, steps[row.contender], RATE) for row in rows]
-    if case.batch not in FASTER:
-        return rows
-    return attach(rows, OURS, as_fast(rows, OURS, {ORIGINAL: FASTER[case.batch]}))
+    rows = as_rates(rows, steps.__getitem__, RATE)
+    factors = {ORIGINAL: FASTER[case.batch]} if case.batch in FASTER else {}
+    return attach(rows, OURS, as_fast(rows, OURS, factors))
 
 
 def judge_operations(rows: Rows) -> Rows:
     """Judge that ours computes no more than the original, and state how much it does by batches."""
     counts = values(rows)
-    share = {name: judging.ratio(counts[name], counts.get(ORIGINAL)) for name in counts}
+    share = {name: ratio(counts[name], counts.get(ORIGINAL)) for name in counts}
     rows = attach(rows, OURS, [at_most(1.0, share.get(OURS), f"as many as the {ORIGINAL}")])
     beside = stated(share.get(BY_BATCHES), f"× as many as the {ORIGINAL}")
     return attach(rows, BY_BATCHES, [beside])
@@ -168,12 +161,8 @@ def judge_operations(rows: Rows) -> Rows:
 
 def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> Rows:
     """Return steps a second over all seeds: one in the row `single`, `seeds` in the others."""
-    rows = [as_rate(row, steps * (1 if row.contender == single else seeds), RATE) for row in rows]
-    rates = values(rows)
-    for name in rates.keys() - {single}:
-        gain = judging.ratio(rates[name], rates.get(single))
-        rows = attach(rows, name, [stated(gain, f"× as fast as {seeds} runs one after the other")])
-    return rows
+    rows = as_rates(rows, lambda name: steps * (1 if name == single else seeds), RATE)
+    return gains(rows, single, f"{seeds} runs one after the other")
 
 
 def judge_whole(rows: Rows) -> Rows:
@@ -186,19 +175,15 @@ def judge_whole(rows: Rows) -> Rows:
     return attach(rows, OURS, targets)
 
 
-def judge_proposals(plot_s: float, every: int, rows: Rows) -> Rows:
+def judge_proposals(plot_s: float, rows: Rows) -> Rows:
     """Return times of one step, with its share of the plots, and how much each proposal gains."""
-    shares = {row.contender: plot_s / every for row in rows} | dict.fromkeys(DRAWS_NO_PLOTS, 0.0)
-    rows = [
-        replace(judging.per_item(row, LOGGED, share), details={"plots_s": share})
-        for row in rows
-        for share in [shares[row.contender]]
-    ]
-    times = values(rows)
-    for name in times.keys() - {ORIGINAL}:
-        gain = judging.ratio(times[ORIGINAL], times[name])
-        rows = attach(rows, name, [stated(gain, f"× as fast as the {ORIGINAL}")])
-    return rows
+    from suites.allo_speed.plain import PLOT_EVERY
+
+    def with_plots(row: Measurement) -> Measurement:
+        share = 0.0 if row.contender in DRAWS_NO_PLOTS else plot_s / PLOT_EVERY
+        return replace(per_item(row, LOGGED, share), details={"plots_s": share})
+
+    return gains([with_plots(row) for row in rows], ORIGINAL, f"the {ORIGINAL}")
 
 
 ALL = "proposed: all eight"

@@ -8,32 +8,34 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 import loopless as ll
-from loopless.bench import targets
 from loopless.bench.contest import Call, Contender, Contest, Entry, Verdict, enter
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, ratio, values
+from loopless.bench.targets import Rows, as_fast, at_least, attach, beside, ratio, stated, values
 from loopless.bench.timing import Budget
 from loopless.process import peak_bytes, resident_bytes
-from pages import Lines, cell, grid, markdown_table, section
+from pages import Lines, cell, grid, grouped, markdown_table, section
 from suites.avatarl import plain
 from suites.avatarl.losses import METHOD, Losses
 from suites.avatarl.plain import FULL, JAX_ENTROPY, LOOPED, SUBSET, TORCH_ENTROPY, our_name
 from suites.processes import jax, jnp, probe, torch
+from suites.promises import as_rates, limit
 
 SMALL = (Losses(65, 4, 4096), Losses(65, 16, 4096))
 LARGE = Losses(50304, 4, 256)
-HELD = Losses(50304, 4, 4096)  # whose memory is measured
-QUICK_HELD = Losses(50304, 4, 256)
+CASES = {"loss": (*SMALL, LARGE), "proposals": (SMALL[1], LARGE), "top_k": (*SMALL, LARGE)}
+QUICK_CASES = {"loss": SMALL[:1], "proposals": SMALL[1:], "top_k": SMALL[:1]}
+HELD, QUICK_HELD = Losses(50304, 4, 4096), LARGE  # whose memory is measured
 SAMPLE_S = 2e-3
 
 TITLES = {
@@ -61,29 +63,30 @@ def run(options: Options, result: Result, say: Say) -> None:
     contest = Contest(result, Budget(SAMPLE_S, total_s=total), say)
     prepare_libraries(options.threads)
     result.settings |= {**asdict(METHOD), "dtype": "float32", "jax_async_dispatch": False}
-    measure_losses(SMALL[:1] if options.quick else (*SMALL, LARGE), plain.CONTENDERS, contest)
+    cases = QUICK_CASES if options.quick else CASES
+    measure("loss", cases["loss"], contest)
     measure_memory(QUICK_HELD if options.quick else HELD, contest)
-    measure_operations(SMALL[:1], contest)
+    say(f"operations: {SMALL[0].label}")
+    contest.keep(operation_rows(SMALL[0]))
     if not options.quick:
         from suites.avatarl.training import Training
 
         measure_training(Training(), contest.with_budget(total_s=20.0))
     if options.ablate:
-        measure_proposals(SMALL[1:] if options.quick else (SMALL[1], LARGE), contest)
-        measure_top_k(SMALL[:1] if options.quick else (*SMALL, LARGE), contest)
+        measure("proposals", cases["proposals"], contest)
+        measure("top_k", cases["top_k"], contest)
 
 
-def measure_losses(
-    cases: Iterable[Losses], contenders: Sequence[Contender], contest: Contest
-) -> None:
+def measure(section: str, cases: Iterable[Losses], contest: Contest) -> None:
+    """Race the contenders of a section on each case."""
     for case in cases:
-        contest.run("loss", case, contenders, partial(judge, case))
-
-
-def measure_operations(cases: Iterable[Losses], contest: Contest) -> None:
-    for case in cases:
-        contest.say(f"operations: {case.label}")
-        contest.keep(operation_rows(case))
+        if section == "loss":
+            contest.run(section, case, plain.CONTENDERS, partial(judge, case))
+        elif section == "proposals":
+            contest.run(section, case, plain.PROPOSAL_CONTENDERS)
+        else:  # which algorithms can be used depends on the vocabulary
+            is_short = case.vocabulary == SMALL_V
+            contest.run(section, TopK(case), SHORT_TOP_K if is_short else LONG_TOP_K)
 
 
 def measure_training(case: Any, contest: Contest) -> None:
@@ -94,18 +97,6 @@ def measure_training(case: Any, contest: Contest) -> None:
     tokens = {each.name: case.size * training.UPDATES for each in mine}
     tokens |= {each.name: case.size for each in eager}
     contest.run("training", case, (*mine, *eager), partial(judge_training, tokens))
-
-
-def measure_proposals(cases: Iterable[Losses], contest: Contest) -> None:
-    for case in cases:
-        contest.run("proposals", case, plain.PROPOSAL_CONTENDERS)
-
-
-def measure_top_k(cases: Iterable[Losses], contest: Contest) -> None:
-    """Race our algorithms for the k largest; which ones can be used depends on the vocabulary."""
-    for case in cases:
-        is_short = case.vocabulary == SMALL_V
-        contest.run("top_k", TopK(case), SHORT_TOP_K if is_short else LONG_TOP_K)
 
 
 @dataclass(frozen=True)
@@ -146,23 +137,18 @@ def _jax_top_k(function: str, case: TopK) -> Call:
     return Call(lambda: jax.block_until_ready(program(student)), lambda out: np.asarray(out[1]))
 
 
-def _way(name: str, library: str, prepare: Any, engine: str) -> Contender:
-    return Contender(name, library, "proposal", partial(prepare, engine))
-
-
-ROW_BY_ROW = _way("compiled, row by row", "loopless", _compiled_top_k, "_survey_long")
-SELECTED = _way("JAX, selected one by one", "jax", _jax_top_k, "select")
-SHORT_TOP_K = (
-    ROW_BY_ROW,
-    _way("compiled, rows side by side", "loopless", _compiled_top_k, "_survey_short"),
-    SELECTED,
-    _way("JAX, inserted in order", "jax", _jax_top_k, "insert_in_order"),
+ROW_BY_ROW, BESIDE, SELECTED, INSERTED, IN_BLOCKS = (
+    Contender(name, library, "proposal", partial(prepare, engine))
+    for name, library, prepare, engine in (
+        ("compiled, row by row", "loopless", _compiled_top_k, "_survey_long"),
+        ("compiled, rows side by side", "loopless", _compiled_top_k, "_survey_short"),
+        ("JAX, selected one by one", "jax", _jax_top_k, "select"),
+        ("JAX, inserted in order", "jax", _jax_top_k, "insert_in_order"),
+        ("JAX, selected in blocks", "jax", _jax_top_k, "select_in_blocks"),
+    )
 )
-LONG_TOP_K = (
-    ROW_BY_ROW,
-    SELECTED,
-    _way("JAX, selected in blocks", "jax", _jax_top_k, "select_in_blocks"),
-)
+SHORT_TOP_K = ROW_BY_ROW, BESIDE, SELECTED, INSERTED
+LONG_TOP_K = ROW_BY_ROW, SELECTED, IN_BLOCKS
 
 
 def page(result: Result) -> list[Lines]:
@@ -175,12 +161,10 @@ def page(result: Result) -> list[Lines]:
         "top_k": "the k largest of each row",
     }
     tables = [grid(head, rows) for name, head in heads.items() if (rows := section(result, name))]
-    proposed = section(result, "proposals")
-    for case in dict.fromkeys(row.case for row in proposed):
+    for case, proposed in grouped(section(result, "proposals"), attrgetter("case")).items():
         rows = [
             [row.contender, row.claim, cell(row).removesuffix(" (wrong)"), _answer(row)]
             for row in proposed
-            if row.case == case
         ]
         tables.append(markdown_table([case, "claimed", "measured", "answer"], rows, "llrl"))
     return tables
@@ -218,25 +202,12 @@ def judge(case: Losses, rows: Rows) -> list[Measurement]:
             factors = {x: (LOOP_FACTORS if x == LOOPED else FORM_FACTORS)[where] for x in others}
             name = our_name(library, variant)
             rows = attach(rows, name, as_fast(rows, name, factors))
-        rows = attach(rows, our_name(library, "fixed"), _entropy_targets(case, library, rows))
-    return rows
-
-
-def _entropy_targets(case: Losses, library: str, rows: Rows) -> list:
-    times, (name, limit) = values(rows), ENTROPY_LIMITS[library]
-    slower = ratio(times.get(our_name(library, "fixed")), times.get(name))
-    if case.vocabulary == LARGE_V:
-        return [at_most(limit, slower, f"{limit:g} × {name}")]
-    return [targets.stated(slower, f"× {name}")]
-
-
-def judge_memory(rows: Rows) -> list[Measurement]:
-    """Judge the memory of ours beyond logits and gradient, in arrays of the logits' size."""
-    rows = list(rows)
-    for library in ("JAX", "PyTorch"):
-        name = our_name(library, "fixed")
-        held = values(rows).get(name)
-        rows = attach(rows, name, [at_most(EXTRA, held, f"{EXTRA:g} of one [N, V] float32 array")])
+        name, (entropy, most) = our_name(library, "fixed"), ENTROPY_LIMITS[library]
+        if case.vocabulary == LARGE_V:
+            rows = limit(rows, {name: most}, f"× {entropy}", of=entropy)
+        else:
+            slower = ratio(values(rows).get(name), values(rows).get(entropy))
+            rows = attach(rows, name, [stated(slower, f"× {entropy}")])
     return rows
 
 
@@ -244,7 +215,7 @@ def judge_training(tokens: Mapping[str, int], rows: Rows) -> list[Measurement]:
     """Judge tokens a second end to end; `tokens` has the tokens of a call, by contender."""
     from suites.avatarl import training
 
-    rows = [targets.as_rate(row, tokens[row.contender], "tokens/s") for row in rows]
+    rows = as_rates(rows, tokens.__getitem__, "tokens/s")
     by_library = (
         (training.OURS, training.OURS_ENTROPY),
         (training.TORCH_OURS, training.TORCH_ENTROPY_STEP),
@@ -252,7 +223,7 @@ def judge_training(tokens: Mapping[str, int], rows: Rows) -> list[Measurement]:
     forms = training.TORCH_TODAY, training.TORCH_ORIGINAL
     for name, entropy in by_library:
         promised = as_fast(rows, name, {entropy: PLAIN_STEP})
-        rows = attach(rows, name, [*promised, *targets.beside(rows, name, forms)])
+        rows = attach(rows, name, [*promised, *beside(rows, name, forms)])
     return rows
 
 
@@ -276,7 +247,8 @@ def measure_memory(case: Losses, contest: Contest) -> None:
         role = "ours" if library == "loopless" else "reference"
         row = Measurement("memory", case.label, name, library, role, unit="arrays")
         rows.append(contest.measure(row, measure))
-    contest.keep(judge_memory(rows))
+    limits = {our_name(library, "fixed"): EXTRA for library in ("JAX", "PyTorch")}
+    contest.keep(limit(rows, limits, "of one [N, V] float32 array"))
 
 
 def in_jax(case: Losses) -> float:

@@ -45,10 +45,9 @@ class First(NamedTuple):
 
 @dataclass(frozen=True)
 class Update(Call):
-    """`run` is timed and makes `updates` updates; `first` repeats the first one for the check."""
+    """`run` is timed; `first` repeats the first update for the check."""
 
     first: Callable[[], First]
-    updates: int
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def _ours(case: Training, loss: str) -> Update:
         _, report = jax.jit(run.algorithm.update)(learner, run.constants, rows, np.int32(0))
         return First(variant, float(report["loss"]), float(report["gradient_norm"]))
 
-    return Update(partial(run.advance, Clock()), lambda _: None, first, UPDATES)
+    return Update(partial(run.advance, Clock()), lambda _: None, first)
 
 
 OURS, OURS_ENTROPY = "loopless train avatarl", "loopless train avatarl --loss ce"
@@ -201,11 +200,9 @@ def _prepare(case: Training, variant: str, form: Form) -> Update:
     def student() -> tuple[list[dict[str, Any]], list[Any], Any]:
         parts = tensors(case.student, learns=True)
         flat = [x for part in parts for x in part.values()]
-        matrices = [x for x in flat if x.ndim == 2]
-        others = [x for x in flat if x.ndim != 2]
         groups = [
-            {"params": matrices, "weight_decay": config.weight_decay},
-            {"params": others, "weight_decay": 0.0},
+            {"params": [x for x in flat if x.ndim == 2], "weight_decay": config.weight_decay},
+            {"params": [x for x in flat if x.ndim != 2], "weight_decay": 0.0},
         ]
         betas = config.adam_beta_1, config.adam_beta_2
         return parts, flat, torch.optim.AdamW(groups, config.learning_rate, betas)
@@ -235,7 +232,7 @@ def _prepare(case: Training, variant: str, form: Form) -> Update:
         loss, norm = update(*student(), 0)
         return First(variant, loss.item(), norm.item())
 
-    return Update(run, lambda _: None, first, 1)
+    return Update(run, lambda _: None, first)
 
 
 def _contender(name: str, role: Role, variant: str, form: Form) -> Contender:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loopless.bench.result import Measurement, Result, save
+from loopless.bench.result import Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, at_most, attach, stated
 from pages import NOT_RUN, Lines, markdown_table, section
 from suites.avatarl_learning import tasks
-from suites.avatarl_learning.tasks import STUDENTS, Student, TextJob
-from suites.dqn_learning.runs import RunFailed, Runs, row_of_jobs, with_spread
+from suites.avatarl_learning.tasks import STUDENTS
+from suites.dqn_learning import runs as making
+from suites.dqn_learning.runs import Outcome, Outcomes, RunFailed, Runs
+from suites.dqn_learning.tasks import Job
 
 TITLES = {"learning": "Validation cross-entropy after equal tokens, averaged over seeds"}
 SAMPLED = 600  # characters of a sample that are shown
@@ -28,40 +29,34 @@ SAMPLED = 600  # characters of a sample that are shown
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Train critic and students. Rows are updated as runs end; Ctrl-C passes through."""
-    new_runs = partial(TextRuns.of, result, options.threads, quick=options.quick)
-    train(new_runs, options, result, say)
+    train(TextRuns.of(result, options.threads, quick=options.quick), options, result, say)
 
 
-def train(new_runs: Callable[[], Runs], options: Options, result: Result, say: Say) -> None:
+def train(runs: Runs, options: Options, result: Result, say: Say) -> None:
     """Train the critic, then the students, as many at once as there are threads."""
     steps = tasks.QUICK_STEPS if options.quick else None
     critic = tasks.critic(steps)
     seeds, students = (1, tasks.STUDENTS[:1]) if options.quick else (tasks.SEEDS, tasks.STUDENTS)
-    jobs = {each: each.jobs(seeds, steps) for each in students}
-    everyone = [critic, *(job for of_student in jobs.values() for job in of_student)]
+    jobs = {each.label: each.jobs(seeds, steps) for each in students}
     tokens = (steps or tasks.STEPS) * tasks.TOKENS_A_STEP
     case = f"0.2M parameters, {tokens / 1e6:.2g}M tokens"
     result.settings |= {"seeds": seeds, "tokens": tokens, "cores_for_a_run": 1}
-    outcomes: dict[TextJob, Text | RunFailed] = {}
-    say(f"{result.suite}: {len(everyone)} run(s), {options.threads} at once")
-    for group in ([critic], everyone[1:]):
-        for job, outcome in new_runs().outcomes(group):
-            outcomes[job] = outcome
-            say(f"{len(outcomes)}/{len(everyone)} {describe(job, outcome)}")
-            if isinstance(outcome, Text):
-                result.settings["corpus"] = outcome.corpus
-            result.measurements = rows_of(case, critic, jobs, outcomes)
-            if options.json:
-                save(result, options.json)
-        if isinstance(outcomes[critic], RunFailed):
-            return
+
+    def rows(outcomes: Outcomes) -> list[Measurement]:
+        for outcome in made(outcomes)[:1]:
+            result.settings["corpus"] = outcome.details["corpus"]
+        return rows_of(case, {CRITIC: [critic]} | jobs, outcomes)
+
+    def describe(outcome: Outcome) -> str:
+        return f"{outcome.final[0]['validation_per_character']:.3f} {UNIT}"
+
+    groups = [critic], [job for of_student in jobs.values() for job in of_student]
+    making.make_runs(runs, groups, rows, describe, options, result, say)
 
 
-def describe(job: TextJob, outcome: Text | RunFailed) -> str:
-    if isinstance(outcome, RunFailed):
-        return str(outcome)
-    loss = outcome.final["validation_per_character"]
-    return f"{job.name}: {loss:.3f} {UNIT}, {outcome.wall_s:.0f} s. {job.command}"
+def made(outcomes: Outcomes) -> list[Outcome]:
+    """Return the outcomes of the runs that did not fail."""
+    return [outcome for outcome in outcomes.values() if isinstance(outcome, Outcome)]
 
 
 def page(result: Result) -> list[Lines]:
@@ -99,7 +94,6 @@ def _cells(row: Measurement) -> list[str]:
     return [row.contender, str(len(each)), *cells, f"{speed:,.0f}"]
 
 
-Outcomes = Mapping[TextJob, "Text | RunFailed"]
 CRITIC = "the critic: a language model of the same size"
 CHARACTERS = "character trigram"
 TOKEN_TRIGRAM = "trigram of the same tokens"
@@ -107,17 +101,13 @@ UNIT = "nats per character"
 PLAIN = STUDENTS[-1].label
 
 
-def rows_of(
-    case: str, critic: TextJob, students: Mapping[Student, Sequence[TextJob]], outcomes: Outcomes
-) -> list[Measurement]:
+def rows_of(case: str, runs: Mapping[str, Sequence[Job]], outcomes: Outcomes) -> list[Measurement]:
     """Return the rows of all runs that have ended, and of the trigram models."""
-    runs = {CRITIC: [critic]} | {each.label: jobs for each, jobs in students.items()}
     ended = [_row(case, name, jobs, outcomes) for name, jobs in runs.items()]
     rows = [row for row in ended if row is not None]
-    made = [outcome for outcome in outcomes.values() if isinstance(outcome, Text)]
-    if not made:
+    if not made(outcomes):
         return rows
-    final = made[0].final
+    (final,) = made(outcomes)[0].final
     for name, key in ((CHARACTERS, "character_trigram"), (TOKEN_TRIGRAM, "token_trigram")):
         row = Measurement("learning", case, name, "numpy", "yardstick", unit=UNIT)
         rows.append(replace(row, value=final.get(f"{key}_per_character"), samples=1))
@@ -140,57 +130,32 @@ def judge(rows: Rows) -> list[Measurement]:
     return list(rows)
 
 
-def _row(case: str, name: str, jobs: Sequence[TextJob], outcomes: Outcomes) -> Measurement | None:
+def _row(case: str, name: str, jobs: Sequence[Job], outcomes: Outcomes) -> Measurement | None:
     row = Measurement("learning", case, name, "loopless", "ours", unit=UNIT)
-    row, made = row_of_jobs(row, jobs, outcomes)
-    if row is None or not made:
-        return row
-    losses = [outcome.final["validation_per_character"] for outcome in made]
-    details = {
-        "commands": [outcome.command for outcome in made],
-        "settings": made[0].settings,
-        "commits": [outcome.commit for outcome in made],
-        "wall_s": [round(outcome.wall_s, 1) for outcome in made],
-        "final": [outcome.final for outcome in made],
-        "tokens_per_s": [round(outcome.tokens_per_s) for outcome in made],
-        "curve_tokens": made[0].curve_tokens,
-        "curve_losses": [outcome.curve_losses for outcome in made],
-        "sample": made[0].sample,
+    return making.row_of_jobs(row, jobs, outcomes, _describe)
+
+
+def _describe(made: list[Outcome]) -> tuple[dict[str, Any], Sequence[float]]:
+    details = making.details_of(made) | {
+        "tokens_per_s": [round(outcome.details["tokens_per_s"]) for outcome in made],
+        "curve_tokens": made[0].curve_steps,
+        "curve_losses": [losses for outcome in made for losses in outcome.curve_returns],
+        "sample": made[0].details["sample"],
     }
-    return with_spread(replace(row, details=details), losses)
+    return details, [score["validation_per_character"] for score in details["final"]]
 
 
 PROMPT, TOKENS_SAMPLED = "def ", 120  # what a sample begins with, and how many tokens it has
 
 
-@dataclass(frozen=True)
-class Text:
-    """The outcome of a run on text."""
-
-    command: str
-    settings: str  # the preset's text
-    wall_s: float  # of the command, imports and compilation included
-    final: dict[str, float]  # the last validation, and what it was compared with
-    curve_tokens: list[int]
-    curve_losses: list[float]  # validation, nats per token
-    tokens_per_s: float  # median over training, compilation aside
-    corpus: dict[str, Any]
-    sample: str
-    commit: str = ""
-
-
 class TextRuns(Runs):
     """Runs on text; each outcome has a sample of what the model writes."""
 
-    outcome_type = Text
-
-    def where(self, job: TextJob) -> list[str]:
-        return job.where(self.folder)
-
-    def describe(self, job: TextJob, path: Path, core: int) -> dict[str, Any]:
+    def describe(self, job: Job, path: Path, core: int) -> dict[str, Any]:
         words = ["sample", str(path), "--prompt", PROMPT, "--tokens", str(TOKENS_SAMPLED)]
         _, sample = self.child(job, core, "loopless.cli", *words, "--seed", "0")
-        return {**read_log(path), "sample": sample}
+        log = read_log(path)
+        return log | {"details": log["details"] | {"sample": sample}}
 
 
 def read_log(path: Path) -> dict[str, Any]:
@@ -206,10 +171,13 @@ def read_log(path: Path) -> dict[str, Any]:
     speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
     last = validated[-1]
     return {
-        "final": {x: last[x] for x in last if x.endswith(("_loss", "_per_character"))},
-        "curve_tokens": [row["tokens"] for row in validated],
-        "curve_losses": [row["validation_loss"] for row in validated],
-        # The first chunk compiles.
-        "tokens_per_s": statistics.median(speeds[1:] or speeds),
-        "corpus": json.loads((path / FOLDER / ABOUT).read_text(encoding="utf-8"))["corpus"],
+        "final": [{x: last[x] for x in last if x.endswith(("_loss", "_per_character"))}],
+        "best": [],
+        "curve_steps": [row["tokens"] for row in validated],
+        "curve_returns": [[row["validation_loss"] for row in validated]],
+        "details": {
+            # The first chunk compiles.
+            "tokens_per_s": statistics.median(speeds[1:] or speeds),
+            "corpus": json.loads((path / FOLDER / ABOUT).read_text(encoding="utf-8"))["corpus"],
+        },
     }

@@ -5,11 +5,10 @@ Each job is a command of `loopless train` with a preset of src/loopless/train/pr
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
-from suites.dqn_learning.tasks import PRESETS
+from suites.dqn_learning.tasks import PRESETS, Job
 
 CRITIC = "critic"  # the name of its run
 SEEDS = 3
@@ -18,38 +17,13 @@ QUICK_STEPS = 100
 TOKENS_A_STEP = 8 * 64  # in the presets: windows of an update × tokens of a window
 
 
-@dataclass(frozen=True)
-class TextJob:
-    """One training run. `where` adds a student's critic to its command."""
-
-    name: str
-    trainer: str
-    preset: str
-    flags: tuple[str, ...] = ()
-    seed: int | None = None  # instead of the preset's
-    steps: int | None = None
-
-    @property
-    def path(self) -> Path:
-        """Return the path of its preset, from the root of the checkout."""
-        return PRESETS / "avatarl" / f"{self.preset}.toml"
-
-    @property
-    def words(self) -> list[str]:
-        """Return the words of the command, without those that say where runs are."""
-        words = ["train", self.trainer, "--config", str(self.path), *self.flags]
-        words += ["--seed", str(self.seed)] if self.seed is not None else []
-        words += ["--steps", str(self.steps)] if self.steps is not None else []
-        return words
-
-    def where(self, runs: Path) -> list[str]:
-        """Return the flags that say where the run and its critic are."""
-        critic = ["--critic", str(runs / CRITIC)] if self.trainer == "avatarl" else []
-        return [*critic, "--runs", str(runs), "--run", self.name]
-
-    @property
-    def command(self) -> str:
-        return shlex.join(["loopless", *self.words, *self.where(Path("runs"))])
+def text_job(
+    name: str, preset: str, *flags: str, steps: int | None = None, critic: str = ""
+) -> Job:
+    """Return the job of a preset, a student's if it has a critic; `steps` is not the preset's."""
+    path, trainer = PRESETS / "avatarl" / f"{preset}.toml", "avatarl" if critic else "lm"
+    flags += ("--steps", str(steps)) if steps is not None else ()
+    return Job(name, trainer, path, flags, critic=critic, placed=True)
 
 
 @dataclass(frozen=True)
@@ -60,15 +34,16 @@ class Student:
     name: str  # of its runs
     flags: tuple[str, ...]
 
-    def jobs(self, seeds: int = SEEDS, steps: int | None = None) -> list[TextJob]:
+    def jobs(self, seeds: int = SEEDS, steps: int | None = None) -> list[Job]:
+        job = partial(text_job, steps=steps, critic=CRITIC)
         return [
-            TextJob(f"{self.name}-seed{seed}", "avatarl", "student", self.flags, seed, steps)
+            job(f"{self.name}-seed{seed}", "student", *self.flags, "--seed", str(seed))
             for seed in range(seeds)
         ]
 
 
-def critic(steps: int | None = None) -> TextJob:
-    return TextJob(CRITIC, "lm", "critic", steps=steps)
+def critic(steps: int | None = None) -> Job:
+    return text_job(CRITIC, "critic", steps=steps)
 
 
 STUDENTS = (

@@ -26,7 +26,7 @@ from loopless.bench import machine, sources
 from loopless.bench.result import Measurement, Result, save
 from loopless.bench.suites import Options, Say
 from loopless.files import atomic
-from suites.dqn_learning.tasks import EPISODES, ROOT, RUNS
+from suites.dqn_learning.tasks import EPISODES, ROOT, RUNS, Job
 from suites.processes import one_thread, run_child
 
 SEED = 20_000_003  # of the evaluation's episodes; far from the seed of any run
@@ -39,10 +39,10 @@ class Outcome:
     command: str
     settings: str  # the preset's text
     wall_s: float  # of the command, imports and compilation included
-    final: list[float]  # mean return over EPISODES episodes, of the last weights
+    final: list[Any]  # mean return over EPISODES episodes, or what else the last weights reach
     best: list[float]  # the same, of the weights that evaluations during training found best
     curve_steps: list[int]
-    curve_returns: list[list[float]]  # [agents][evaluations]
+    curve_returns: list[list[float]]  # or losses, [agents][evaluations]
     commit: str = ""  # of the code that made it
     details: dict[str, Any] = field(default_factory=dict)  # what else the evaluation found
 
@@ -54,12 +54,8 @@ class RunFailed(RuntimeError):
 class Runs:
     """Runs in `folder`, on `threads` cores. `close` ends those that are under way.
 
-    A job has a `name`, the `path` of its preset, the `words` of its command, and the `command` to
-    show. `evaluation` is the module that evaluates a finished run. For outcomes of another type
-    than `Outcome`, a subclass sets `outcome_type` and overrides `describe`.
+    `evaluation` is the module that evaluates a finished run.
     """
-
-    outcome_type: type = Outcome
 
     def __init__(
         self, folder: Path, threads: int, commit: str = "", evaluation: str = __name__
@@ -80,9 +76,10 @@ class Runs:
         folder = Path.cwd() / RUNS / result.suite / (f"{commit}-quick" if quick else commit)
         return cls(folder, threads, commit, **more)
 
-    def outcomes(self, jobs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def outcomes(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome | RunFailed]]:
         """Yield each job with its outcome or failure, as jobs end."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._closed = False
         pool = ThreadPoolExecutor(self._threads)
         try:
             futures = {pool.submit(self._outcome, job): job for job in dict.fromkeys(jobs)}
@@ -98,15 +95,11 @@ class Runs:
         for child in list(self._children):
             child.terminate()  # a trainer then saves and stops
 
-    def describe(self, job: Any, path: Path, core: int) -> dict[str, Any]:
+    def describe(self, job: Job, path: Path, core: int) -> dict[str, Any]:
         """Evaluate a finished run; return fields of its outcome."""
         return json.loads(self.child(job, core, self._evaluation, str(path), str(EPISODES))[1])
 
-    def where(self, job: Any) -> list[str]:
-        """Return the flags that say where a run is put."""
-        return ["--runs", str(self.folder), "--run", job.name]
-
-    def child(self, job: Any, core: int, module: str, *words: str) -> tuple[float, str]:
+    def child(self, job: Job, core: int, module: str, *words: str) -> tuple[float, str]:
         """Run a module on one core; return its seconds, and what it printed."""
         if self._closed:
             raise RunFailed(f"{job.name}: interrupted")
@@ -123,7 +116,7 @@ class Runs:
     def _notes(self) -> Path:
         return self.folder / "sources"
 
-    def _outcome(self, job: Any) -> Any:
+    def _outcome(self, job: Job) -> Outcome | RunFailed:
         core = self._cores.get()
         try:
             return self._read(job) or self._make(job, core)
@@ -132,65 +125,93 @@ class Runs:
         finally:
             self._cores.put(core)
 
-    def _read(self, job: Any) -> Any:
+    def _read(self, job: Job) -> Outcome | None:
         """Return the outcome of an earlier run with the same command and preset, or None."""
         try:
             text = (self.folder / job.name / "outcome.json").read_text(encoding="utf-8")
-            outcome = self.outcome_type(**json.loads(text))
+            outcome = Outcome(**json.loads(text))
         except (OSError, ValueError, TypeError):
             return None
         same = outcome.command == job.command and outcome.settings == settings_of(job)
         return outcome if same else None
 
-    def _make(self, job: Any, core: int) -> Any:
+    def _make(self, job: Job, core: int) -> Outcome:
         settings, path = settings_of(job), self.folder / job.name
         shutil.rmtree(path, ignore_errors=True)
-        wall_s, _ = self.child(job, core, "loopless.cli", *job.words, *self.where(job))
-        described = self.describe(job, path, core) | {"commit": self.commit}
-        outcome = self.outcome_type(job.command, settings, wall_s, **described)
+        wall_s, _ = self.child(job, core, "loopless.cli", *job.words, *job.where(self.folder))
+        described = self.describe(job, path, core)
+        outcome = Outcome(job.command, settings, wall_s, commit=self.commit, **described)
         atomic.write_file(path / "outcome.json", json.dumps(asdict(outcome)).encode())
         return outcome
 
 
+Outcomes = Mapping[Job, Outcome | RunFailed]
+
+
 def make_runs(
     runs: Runs,
-    jobs: Iterable[Any],
-    rows_of: Callable[[dict], Iterable[Measurement | None]],
-    describe: Callable[[Any], str],
+    groups: Sequence[Sequence[Job]],
+    rows_of: Callable[[Outcomes], Iterable[Measurement | None]],
+    describe: Callable[[Outcome], str],
     options: Options,
     result: Result,
     say: Say,
-) -> dict[Any, Any]:
-    """Make all runs; after each one, update and write the rows of all that have ended."""
-    jobs, outcomes = list(dict.fromkeys(jobs)), {}
-    say(f"{result.suite}: {len(jobs)} run(s), {options.threads} at once")
-    for job, outcome in runs.outcomes(jobs):
-        outcomes[job] = outcome
-        text = str(outcome)
-        if not isinstance(outcome, RunFailed):
-            text = f"{job.name}: {describe(outcome)}, {outcome.wall_s:.0f} s. {job.command}"
-        say(f"{len(outcomes)}/{len(jobs)} {text}")
-        result.measurements = [row for row in rows_of(outcomes) if row is not None]
-        if options.json:
-            save(result, options.json)
-    return outcomes
+) -> None:
+    """Make all runs; after each one, update and write the rows of all that have ended.
+
+    The runs of a group need those of the groups before it: a failure there is the end.
+    """
+    count, outcomes = (
+        len({job for jobs in groups for job in jobs}),
+        dict[Job, Outcome | RunFailed](),
+    )
+    say(f"{result.suite}: {count} run(s), {options.threads} at once")
+    for jobs in groups:
+        if any(isinstance(outcome, RunFailed) for outcome in outcomes.values()):
+            return
+        for job, outcome in runs.outcomes(dict.fromkeys(jobs)):
+            outcomes[job] = outcome
+            text = str(outcome)
+            if isinstance(outcome, Outcome):
+                text = f"{job.name}: {describe(outcome)}, {outcome.wall_s:.0f} s. {job.command}"
+            say(f"{len(outcomes)}/{count} {text}")
+            result.measurements = [row for row in rows_of(outcomes) if row is not None]
+            if options.json:
+                save(result, options.json)
 
 
 def row_of_jobs(
-    row: Measurement, jobs: Sequence[Any], outcomes: Mapping[Any, Any]
-) -> tuple[Measurement | None, list[Any]]:
-    """Return the row for the jobs that have ended, and their outcomes; (None, []) if none has.
+    row: Measurement,
+    jobs: Sequence[Job],
+    outcomes: Outcomes,
+    describe: Callable[[list[Outcome]], tuple[dict[str, Any], Sequence[float]]],
+) -> Measurement | None:
+    """Return the row for the jobs that have ended; None if none has.
 
-    If one failed, the row says so and there are no outcomes.
+    `describe` returns the row's details, and the scores whose mean is its value. If a job failed,
+    the row says so.
     """
     ended = [outcomes[job] for job in jobs if job in outcomes]
     if not ended:
-        return None, []
+        return None
     row = replace(row, note=jobs[0].command)
-    failed = [outcome for outcome in ended if isinstance(outcome, RunFailed)]
-    if failed:
-        return replace(row, status="failed", reason="; ".join(map(str, failed))), []
-    return row, ended
+    made = [outcome for outcome in ended if isinstance(outcome, Outcome)]
+    if len(made) < len(ended):
+        failed = [str(outcome) for outcome in ended if isinstance(outcome, RunFailed)]
+        return replace(row, status="failed", reason="; ".join(failed))
+    details, scores = describe(made)
+    return with_spread(replace(row, details=details), scores)
+
+
+def details_of(made: Sequence[Outcome]) -> dict[str, Any]:
+    """Return how several runs of one preset were made, and how they ended."""
+    return {
+        "commands": [outcome.command for outcome in made],
+        "settings": made[0].settings,
+        "commits": [outcome.commit for outcome in made],
+        "wall_s": [round(outcome.wall_s, 1) for outcome in made],
+        "final": [score for outcome in made for score in outcome.final],
+    }
 
 
 def with_spread(row: Measurement, values: Sequence[float]) -> Measurement:
@@ -202,7 +223,7 @@ def with_spread(row: Measurement, values: Sequence[float]) -> Measurement:
     return replace(row, value=mean, lower_quartile=low, upper_quartile=high, samples=len(values))
 
 
-def settings_of(job: Any) -> str:
+def settings_of(job: Job) -> str:
     """Return the text of a job's preset."""
     try:
         return (ROOT / job.path).read_text(encoding="utf-8")

@@ -7,8 +7,9 @@ made again (`runs.py`). The tasks are in `tasks.py`. The suite `ppo_learning` us
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import at_least, at_most, attach, stated
 from pages import Lines, markdown_table, outcome_cells, section
-from suites.dqn_learning.runs import Outcome, RunFailed, Runs, make_runs, row_of_jobs, with_spread
+from suites.dqn_learning import runs as making
+from suites.dqn_learning.runs import Outcome, Outcomes, Runs
 from suites.dqn_learning.tasks import EPISODES, MODES, QUICK, TASKS, Job, Modes, Task
 
 TITLES = {
@@ -35,11 +37,8 @@ def run_tasks(
 ) -> None:
     """Run a trainer's tasks and compare its modes; with --quick, run only the task `quick`."""
     result.settings |= {"episodes": EPISODES, "cores_for_a_run": 1}
-    runs = Runs.of(result, options.threads)
-    if options.quick:
-        train(runs, [quick], None, options, result, say)
-    else:
-        train(runs, tasks, modes, options, result, say)
+    wanted = ([quick], None) if options.quick else (tasks, modes)
+    train(Runs.of(result, options.threads), *wanted, options, result, say)
 
 
 def train(
@@ -60,7 +59,7 @@ def train(
     def describe(outcome: Outcome) -> str:
         return ", ".join(f"{score:.2f}" for score in outcome.final) + " at the end"
 
-    make_runs(runs, jobs, rows_of, describe, options, result, say)
+    making.make_runs(runs, [jobs], rows_of, describe, options, result, say)
 
 
 def page(result: Result) -> list[Lines]:
@@ -74,7 +73,6 @@ def _cells(row: Measurement) -> list[str]:
     return outcome_cells(row, digits, lambda details: statistics.median(details["wall_s"]))
 
 
-Outcomes = Mapping[Job, Outcome | RunFailed]
 HOSTED, COMPILED = "hosted", "compiled"
 APART = 10.0  # the most per cent that the areas may differ by
 
@@ -132,7 +130,7 @@ def mode_rows(modes: Modes, outcomes: Outcomes) -> list[Measurement]:
             continue
         if row.value is not None:
             areas = [area(row.details["curve_steps"], x) for x in row.details["curve_returns"]]
-            row = with_spread(replace(row, details={**row.details, "areas": areas}), areas)
+            row = making.with_spread(replace(row, details={**row.details, "areas": areas}), areas)
         rows.append(row)
     means = [(row.value, len(row.details["areas"])) for row in rows if row.value is not None]
     if [agents for _, agents in means] != [len(modes.hosted)] * 2:
@@ -154,18 +152,13 @@ def _started(section: str, case: str, name: str) -> Measurement:
 def _row(
     section: str, case: str, name: str, jobs: Sequence[Job], outcomes: Outcomes
 ) -> Measurement | None:
-    row, made = row_of_jobs(_started(section, case, name), jobs, outcomes)
-    if row is None or not made:
-        return row
-    final = [score for outcome in made for score in outcome.final]
-    details = {
-        "commands": [outcome.command for outcome in made],
-        "settings": made[0].settings,
-        "commits": [outcome.commit for outcome in made],
-        "wall_s": [round(outcome.wall_s, 1) for outcome in made],
-        "final": final,
+    return making.row_of_jobs(_started(section, case, name), jobs, outcomes, _describe)
+
+
+def _describe(made: list[Outcome]) -> tuple[dict[str, Any], Sequence[float]]:
+    details = making.details_of(made) | {
         "best": [score for outcome in made for score in outcome.best],
         "curve_steps": made[0].curve_steps,
         "curve_returns": [curve for outcome in made for curve in outcome.curve_returns],
     }
-    return with_spread(replace(row, details=details), final)
+    return details, details["final"]

@@ -1,13 +1,14 @@
 """What DQN has to learn, by which preset, in how many steps, and how well.
 
-A preset is a file that `loopless train TRAINER --config` takes. The classes here serve the tasks of
-PPO, too.
+A preset is a file that `loopless train TRAINER --config` takes. The tasks here serve
+PPO, too, and `Job` every suite that makes runs.
 """
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,40 +23,52 @@ SEEDS, ENOUGH = 5, 4
 
 @dataclass(frozen=True)
 class Job:
-    """One training run."""
+    """One training run, of `seeds` agents."""
 
-    preset: str
-    mode: str = "hosted"
-    seed: int = 0
+    name: str  # of its folder
+    trainer: str
+    path: Path  # of its preset, from the root of the checkout
+    flags: tuple[str, ...] = ()
     seeds: int = 1
-    steps: int | None = None  # instead of the preset's
-    trainer: str = "dqn"
-
-    @property
-    def path(self) -> Path:
-        """Return the path of its preset, from the root of the checkout."""
-        return PRESETS / self.trainer / f"{self.preset}.toml"
-
-    @property
-    def name(self) -> str:
-        """Return the name of its folder."""
-        parts = [self.preset, self.mode, f"seed{self.seed}"]
-        parts += [f"{self.seeds}seeds"] * (self.seeds > 1)
-        parts += [f"{self.steps}steps"] * (self.steps is not None)
-        return "-".join(parts)
+    folder: Path | None = None  # of files that flags name; the command that is shown calls it DIR
+    critic: str = ""  # the name of its critic's run
+    placed: bool = False  # whether the command that is shown says where runs are
 
     @property
     def words(self) -> list[str]:
-        """Return the words of the command, without those that say where the run is put."""
-        flags = ["--config", str(self.path), "--mode", self.mode]
-        flags += ["--seed", str(self.seed)]
-        flags += ["--seeds", str(self.seeds)] if self.seeds > 1 else []
-        flags += ["--steps", str(self.steps)] if self.steps is not None else []
-        return ["train", self.trainer, *flags]
+        """Return the words of the command, without those that say where runs are."""
+        return ["train", self.trainer, "--config", str(self.path), *self.flags]
+
+    def where(self, runs: Path) -> list[str]:
+        """Return the flags that say where the run and its critic are."""
+        critic = ["--critic", str(runs / self.critic)] if self.critic else []
+        return [*critic, "--runs", str(runs), "--run", self.name]
 
     @property
     def command(self) -> str:
-        return shlex.join(["loopless", *self.words])
+        """Return the command for the result."""
+        words = [*self.words, *(self.where(Path("runs")) if self.placed else [])]
+        if self.folder:
+            words = [word.replace(str(self.folder), "DIR") for word in words]
+        return shlex.join(["loopless", *words])
+
+
+def agent_job(
+    preset: str,
+    mode: str = "hosted",
+    seed: int = 0,
+    seeds: int = 1,
+    steps: int | None = None,
+    trainer: str = "dqn",
+) -> Job:
+    """Return the job of a preset of DQN or PPO; `steps` is instead of the preset's."""
+    path = PRESETS / trainer / f"{preset}.toml"
+    name, flags = f"{preset}-{mode}-seed{seed}", ["--mode", mode, "--seed", str(seed)]
+    if seeds > 1:
+        name, flags = f"{name}-{seeds}seeds", [*flags, "--seeds", str(seeds)]
+    if steps is not None:
+        name, flags = f"{name}-{steps}steps", [*flags, "--steps", str(steps)]
+    return Job(name, trainer, path, tuple(flags), seeds)
 
 
 @dataclass(frozen=True)
@@ -87,10 +100,11 @@ class Task:
     def jobs(self) -> list[Job]:
         if self.missing:
             return []
-        job = Job(self.preset, steps=self.steps if self.short else None, trainer=self.trainer)
+        steps = self.steps if self.short else None
+        job = partial(agent_job, self.preset, steps=steps, trainer=self.trainer)
         if self.compiled and self.env in compiled_ids():
-            return [replace(job, mode="compiled", seeds=self.seeds)]
-        return [replace(job, seed=seed) for seed in range(self.seeds)]
+            return [job(mode="compiled", seeds=self.seeds)]
+        return [job(seed=seed) for seed in range(self.seeds)]
 
     @property
     def missing(self) -> bool:
@@ -112,9 +126,9 @@ class Modes:
 
     @classmethod
     def of(cls, task: Task, seeds: int = 10) -> Modes:
-        job = Job(task.preset, trainer=task.trainer)
-        hosted = tuple(replace(job, seed=seed) for seed in range(seeds))
-        return cls(task.label, hosted, replace(job, mode="compiled", seeds=seeds))
+        job = partial(agent_job, task.preset, trainer=task.trainer)
+        hosted = tuple(job(seed=seed) for seed in range(seeds))
+        return cls(task.label, hosted, job(mode="compiled", seeds=seeds))
 
     @property
     def jobs(self) -> list[Job]:

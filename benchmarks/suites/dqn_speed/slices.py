@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
@@ -23,11 +23,12 @@ import numpy as np
 from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, as_rate, attach, beside, ratio, speeds, stated
+from loopless.bench.targets import Rows, as_fast, attach, beside, ratio, speeds, stated
 from loopless.bench.timing import Budget
 from loopless.train.dqn.config import DQN
 from loopless.train.ppo.config import PPO
 from suites.processes import command_line, prepare_like_training, unlimited, use_cores
+from suites.promises import as_rates as rates
 from suites.q_learning.peers import BASELINES, SBX
 from suites.q_learning.updates import Rules
 
@@ -71,11 +72,9 @@ class Training:
 
     @property
     def gradient_steps(self) -> int:
-        """Return the gradient steps of one slice."""
         return self.steps // self.every * self.updates * self.repeats
 
     def config(self, **changes: Any) -> DQN:
-        """Return the settings for our trainer."""
         return DQN(
             **{
                 "env": ENV, "steps": FOREVER, "hidden": self.hidden, "batch_size": self.batch,
@@ -118,11 +117,9 @@ class PPOTraining:
 
     @property
     def gradient_steps(self) -> int:
-        """Return the gradient steps of one slice."""
         return self.steps // self.rows * self.epochs * self.minibatches
 
     def config(self, **changes: Any) -> PPO:
-        """Return the settings for our trainer."""
         return PPO(
             **{
                 "env": ENV, "steps": FOREVER, "hidden": self.hidden, "envs": self.envs,
@@ -202,7 +199,7 @@ CORES = 2
 PATIENCE_S = 30
 
 
-class Worker:
+class Worker(AbstractContextManager):
     """A run in a child; a call makes a slice there. Use it in a `with`, which ends the child.
 
     The case may be of any suite, if it has a `trainer` and a method `config(**changes)`. The
@@ -245,9 +242,6 @@ class Worker:
             self._child.kill()
             self._child.wait()
 
-    def __enter__(self) -> Worker:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -278,10 +272,7 @@ AGENTS = (TOGETHER, TOGETHER_ON_TWO)
 
 def as_rates(case: Slice, rows: Rows) -> list[Measurement]:
     """Convert times of slices to steps a second, of all agents together."""
-    return [
-        as_rate(row, case.steps * (SEEDS if row.contender in AGENTS else 1), "steps/s")
-        for row in rows
-    ]
+    return rates(rows, lambda name: case.steps * (SEEDS if name in AGENTS else 1), "steps/s")
 
 
 def judge_steps(case: Slice, rows: Rows, factors: Factors) -> list[Measurement]:

@@ -26,6 +26,7 @@ from suites.dqn_speed import peers, slices
 from suites.dqn_speed.plain import CONTENDER as EAGER_LOOP
 from suites.dqn_speed.slices import COMPILED, EAGER, HOSTED, Slices, Training, number_row
 from suites.processes import jax, peer, probe, run_and_read, time_shares, torch
+from suites.promises import limit
 from suites.q_learning.peers import BASELINES
 
 SLICE, QUICK_SLICE = Training(5_000), Training(1_000)
@@ -43,6 +44,7 @@ HEADLINES = slices.headlines("DQN", SLICE)
 
 FASTER: slices.Factors = {HOSTED: 6.0, COMPILED: 18.0, slices.OVERLAPPED: 14.0}
 FOUNDING_FACTOR = 20.0
+MODES = {HOSTED: "hosted", COMPILED: "compiled"}
 GROWTH_KB = 16.0  # kB a chunk
 OVERHEAD_PERCENT = 3.0
 
@@ -55,8 +57,7 @@ def run(options: Options, result: Result, say: Say) -> None:
     names += ("loss", "gamma", "max_gradient_norm")
     settings = {name: getattr(config, name) for name in names}
     contest = slices.start(case, settings, options, result, say)
-    measure_steps(case, contest)
-    measure_founding(FOUNDING, contest)
+    measure_steps(case, FOUNDING, contest)
     if not options.quick:
         measure_memory(contest)
         measure_growth(contest)
@@ -69,12 +70,10 @@ def page(result: Result) -> list[Lines]:
     return [steps, grid("a process", section(result, "memory"))]
 
 
-def measure_steps(case: Training, contest: Contest) -> None:
+def measure_steps(case: Training, founding: Training, contest: Contest) -> None:
     slices.race_slices(case, [*peers.CONTENDERS, EAGER_LOOP], FASTER, contest)
-
-
-def measure_founding(case: Training, contest: Contest) -> None:
-    contest.run("steps", case, [slices.IN_HOST, EAGER_LOOP], partial(judge_founding, case))
+    judge = partial(judge_founding, founding)
+    contest.run("steps", founding, [slices.IN_HOST, EAGER_LOOP], judge)
 
 
 def judge_founding(case: Training, rows: Rows) -> list[Measurement]:
@@ -86,8 +85,7 @@ def measure_memory(contest: Contest) -> None:
     """Measure the peak memory of whole processes."""
     rows = []
     for name, library, what in (
-        (HOSTED, "loopless", "hosted"),
-        (COMPILED, "loopless", "compiled"),
+        *((name, "loopless", mode) for name, mode in MODES.items()),
         (BASELINES, "stable-baselines3", "baselines"),
         (BARE_JAX, "jax", "jax"),
         (BARE_TORCH, "torch", "torch"),
@@ -95,7 +93,7 @@ def measure_memory(contest: Contest) -> None:
         if contest.peers or library in ("loopless", "jax"):
             row = number_row("memory", f"peak of {MEMORY_STEPS:,} steps", name, library, "MB")
             rows.append(contest.measure(row, partial(measure_bytes, what)))
-    for name in (HOSTED, COMPILED):
+    for name in MODES:
         rows = judge_memory(name, BASELINES, BARE_JAX, BARE_TORCH, rows)
     contest.keep(rows)
 
@@ -108,8 +106,8 @@ def judge_memory(
     our_mb, their_mb, jax_mb, torch_mb = (peak.get(x) for x in (ours, theirs, bare, bare_theirs))
     if not (our_mb and their_mb and jax_mb and torch_mb):
         return attach(rows, ours, [at_most(0, None, f"the peak of {theirs} plus {bare}")])
-    limit, beyond = their_mb + jax_mb, ratio(our_mb - jax_mb, their_mb - torch_mb)
-    within = at_most(limit, our_mb, f"{limit:.0f} MB: {theirs} plus {bare}")
+    most, beyond = their_mb + jax_mb, ratio(our_mb - jax_mb, their_mb - torch_mb)
+    within = at_most(most, our_mb, f"{most:.0f} MB: {theirs} plus {bare}")
     return attach(
         rows, ours, [within, stated(beyond, f"× {theirs}, each beyond its bare framework")]
     )
@@ -117,19 +115,16 @@ def judge_memory(
 
 def measure_growth(contest: Contest) -> None:
     label = f"memory left behind, {COUNTED} chunks of {MEMORY_SLICE.steps:,} steps"
-    for name, what in ((HOSTED, "hosted growth"), (COMPILED, "compiled growth")):
+    for name, mode in MODES.items():
         row = number_row("growth", label, name, "loopless", "kB")
-        contest.keep([judge_growth(contest.measure(row, partial(measure_bytes, what)))])
-
-
-def judge_growth(row: Measurement) -> Measurement:
-    return replace(row, targets=(at_most(GROWTH_KB, row.value, f"{GROWTH_KB:g} kB a chunk"),))
+        row = contest.measure(row, partial(measure_bytes, f"{mode} growth"))
+        contest.keep(limit([row], GROWTH_KB, "kB a chunk"))
 
 
 def measure_split(steps: int, contest: Contest) -> None:
     """Measure the share of log, checkpoints and plots in a default run, with all cores."""
     label = f"log, checkpoints, plots of {steps:,} steps"
-    for name, mode in ((HOSTED, "hosted"), (COMPILED, "compiled")):
+    for name, mode in MODES.items():
         split: dict[str, float] = {}
 
         def measure(mode: str = mode, split: dict[str, float] = split) -> float:
@@ -137,11 +132,7 @@ def measure_split(steps: int, contest: Contest) -> None:
             return overhead(split)
 
         row = contest.measure(number_row("split", label, name, "loopless", "%"), measure)
-        contest.keep([judge_overhead(replace(row, details={"shares": split}))])
-
-
-def judge_overhead(row: Measurement) -> Measurement:
-    return replace(row, targets=(at_most(OVERHEAD_PERCENT, row.value, f"{OVERHEAD_PERCENT:g} %"),))
+        contest.keep(limit([replace(row, details={"shares": split})], OVERHEAD_PERCENT, "%"))
 
 
 def measure_shares(mode: str, steps: int) -> dict[str, float]:
@@ -225,13 +216,11 @@ def _grown(mode: str) -> float:
 
 
 PROBES: dict[str, Callable[[], float]] = {
-    "hosted": partial(_train, "hosted"),
-    "compiled": partial(_train, "compiled"),
+    **{mode: partial(_train, mode) for mode in MODES.values()},
+    **{f"{mode} growth": partial(_grown, mode) for mode in MODES.values()},
     "baselines": _baselines,
     "jax": _bare_jax,
     "torch": _bare_torch,
-    "hosted growth": partial(_grown, "hosted"),
-    "compiled growth": partial(_grown, "compiled"),
 }
 
 if __name__ == "__main__":

@@ -48,7 +48,6 @@ class Loop:
         return made
 
     def collect(self) -> None:
-        """Collect one rollout."""
         for t in range(self.case.horizon):
             self.obs[t], self.starts[t] = self.next_obs, self.next_starts
             with torch.no_grad():

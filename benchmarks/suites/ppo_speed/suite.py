@@ -21,13 +21,14 @@ import numpy as np
 from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Measurement, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, at_most, attach, ratio, stated, values
+from loopless.bench.targets import Rows, attach, ratio, stated, values
 from pages import Lines, grid, section
 from suites.dqn_speed import slices
 from suites.dqn_speed.slices import COMPILED, HOSTED, OVERLAPPED, PPOTraining, number_row
 from suites.ppo_speed import peers
 from suites.ppo_speed.plain import CONTENDER as EAGER_LOOP
 from suites.processes import jax, jnp, run_and_read
+from suites.promises import limit
 
 SLICE, QUICK_SLICE = PPOTraining(5_120), PPOTraining(1_024)  # whole rollouts
 SEEDS = 5
@@ -53,8 +54,7 @@ def run(options: Options, result: Result, say: Say) -> None:
     case = QUICK_SLICE if options.quick else SLICE
     settings = peers.options(case) | {"n_envs": case.envs}
     contest = slices.start(case, settings, options, result, say)
-    measure_steps(case, contest)
-    measure_shares(case, contest)
+    measure(case, contest)
     if not options.quick:
         measure_solve(contest)
 
@@ -68,12 +68,9 @@ def page(result: Result) -> list[Lines]:
     ]
 
 
-def measure_steps(case: PPOTraining, contest: Contest) -> None:
+def measure(case: PPOTraining, contest: Contest) -> None:
+    """Race training, then time an update and its pieces, with short samples of short calls."""
     slices.race_slices(case, [*peers.CONTENDERS, EAGER_LOOP], FASTER, contest)
-
-
-def measure_shares(case: PPOTraining, contest: Contest) -> None:
-    """Time an update and its pieces; the calls are short, and so are the samples."""
     budget = contest.budget
     contest = contest.with_budget(sample_s=budget.sample_s / 10, total_s=budget.total_s / 6)
     contest.run("shares", Pieces(case), PIECES, state_shares)
@@ -91,20 +88,16 @@ def measure_solve(contest: Contest) -> None:
     contest.keep([judge_compiled(contest.measure(row, slowest), seconds)])
     label = "the whole command, all cores, imports and compilation included"
     row = number_row("solve", label, COMMAND, "loopless", "s")
-    contest.keep([judge_command(contest.measure(row, time_command))])
+    contest.keep(limit([contest.measure(row, time_command)], COMMAND_S, "s"))
 
 
 def judge_compiled(row: Measurement, seconds: Sequence[float]) -> Measurement:
     """Judge the slowest seed; the row's value becomes the median over seeds."""
     if row.value is None:
-        return replace(row, targets=(at_most(COMPILED_S, None, f"{COMPILED_S:g} s"),))
-    target = at_most(COMPILED_S, max(seconds), f"{COMPILED_S:g} s, the slowest seed")
-    details, median = {"seconds": list(seconds)}, statistics.median(seconds)
-    return replace(row, value=median, samples=len(seconds), targets=(target,), details=details)
-
-
-def judge_command(row: Measurement) -> Measurement:
-    return replace(row, targets=(at_most(COMMAND_S, row.value, f"{COMMAND_S:g} s"),))
+        return limit([row], COMPILED_S, "s")[0]
+    (row,) = limit([row], COMPILED_S, "s, the slowest seed")
+    median, details = statistics.median(seconds), {"seconds": list(seconds)}
+    return replace(row, value=median, samples=len(seconds), details=details)
 
 
 def state_shares(rows: Rows) -> list[Measurement]:

@@ -16,6 +16,10 @@ from suites.q_learning.plain import layers_of, network
 from suites.q_learning.updates import STORED, TOLERANCE, Learned, Update
 
 BASELINES, SBX = "Stable-Baselines3", "SBX"
+BASELINES_NAMES = {
+    "obs": "observations", "next_obs": "next_observations", "action": "actions",
+    "reward": "rewards", "terminated": "dones",
+}  # fmt: skip
 
 
 def _options(case: Update) -> dict[str, Any]:
@@ -29,18 +33,16 @@ def _options(case: Update) -> dict[str, Any]:
     }
 
 
-def _fill(model: Any, case: Update) -> None:
-    buffer, stored = model.replay_buffer, case.stored
-    for name, field in (
-        ("observations", "obs"),
-        ("actions", "action"),
-        ("rewards", "reward"),
-        ("next_observations", "next_obs"),
-        ("dones", "terminated"),
-    ):
-        into = getattr(buffer, name)
-        into[...] = stored[field].reshape(into.shape)
+def fill_baselines(buffer: Any, stored: dict[str, np.ndarray]) -> None:
+    """Fill a buffer of Stable-Baselines3 with the same values as a call of `add` for each row."""
+    for ours, theirs in BASELINES_NAMES.items():
+        into = getattr(buffer, theirs)
+        into[...] = stored[ours].reshape(into.shape)
     buffer.full = True
+
+
+def _fill(model: Any, case: Update) -> None:
+    fill_baselines(model.replay_buffer, case.stored)
     model.set_logger(peer("stable_baselines3.common.logger").Logger(None, []))
 
 

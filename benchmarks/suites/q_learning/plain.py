@@ -151,7 +151,6 @@ EAGER_CONTENDERS = tuple(
     )
     for name, fused in ((EAGER, False), (FUSED_ADAM, True))
 )  # fmt: skip
-PLAIN_ADAM = EAGER_CONTENDERS[0]
 
 
 SHIPPED = "as shipped: a debug line formatted at each loss"
@@ -208,7 +207,9 @@ def _slots(case: Update) -> Call:
 
 
 def _prefetched(learner: Learner, sampler: Sampler, case: Update) -> None:
-    for batch in _parts(sampler(case.draws * case.batch), case.draws):
+    drawn = sampler(case.draws * case.batch)
+    for parts in zip(*(values.chunk(case.draws) for values in drawn.values()), strict=True):
+        batch = dict(zip(drawn, parts, strict=True))
         for _ in range(case.repeats):
             learner.update(batch)
 
@@ -232,53 +233,36 @@ def _compiled(case: Update) -> Call:
     return call(case, learner, sampler, partial(event, learner, sampler, case))
 
 
-def _parts(batch: dict, count: int) -> list[dict]:
-    chunks = {name: values.chunk(count) for name, values in batch.items()}
-    return [{name: parts[i] for name, parts in chunks.items()} for i in range(count)]
-
-
-def _proposal(
-    name: str, prepare: Callable[[Update], Call], claim: str, note: str, role: Role = "proposal"
-) -> Contender:
-    return Contender(name, "torch", role, prepare, TOLERANCE, note, claim)
-
-
 def _made_by(event: Event) -> Callable[[Update], Call]:
     return partial(_prepare, event=event)
 
 
-PROPOSALS = (
-    _proposal(
-        SHIPPED, _made_by(_one_by_one(_shipped)),
-        "the loss takes 0.378 ms, because its operations are not vectorised",
-        "they are; what takes the time is the text of two tensors, built at every log level",
-        "reference",
-    ),
-    _proposal(
-        NO_GRAD, _made_by(_one_by_one(_no_grad)), "saves the graph",
-        "as written: there is nothing to go backward through",
-    ),
-    _proposal(
-        RESIDUAL, _made_by(_one_by_one(partial(_in_one_pass, constant=False))),
-        "one forward in place of two or three, 0.378 → 0.1 ms",
-        "right for no member of the family: the target network is left out, and targets carry a "
-        "gradient",
-    ),
-    _proposal(
-        ONE_PASS, _made_by(_one_by_one(partial(_in_one_pass, constant=True))),
-        "one forward in place of two, 0.378 → 0.1 ms", "the backward pass then runs over 2B rows",
-    ),
-    _proposal(SLOTS, _slots, "no allocation in the loop", "the allocator keeps its blocks anyway"),
-    _proposal(PREFETCH, _made_by(_prefetched), "one draw in place of K", "what ours does, too"),
-    _proposal(
-        MEGA, _made_by(_mega), "K updates in one: 30–40 % more frames a second, perhaps 100 %",
-        "one step from θ₀ in place of K steps: a different algorithm (ours: --mega-batch)",
-    ),
-    _proposal(
-        ACCUMULATED, _made_by(_accumulated), "+9 to 13 % frames a second",
-        "K forward and backward passes for one step: a different algorithm (ours: --accumulate)",
-    ),
-    _proposal(COMPILED, _compiled, "20–30 %", "compilation is not counted"),
+PROPOSALS = tuple(
+    Contender(
+        name, "torch", "reference" if name == SHIPPED else "proposal", prepare, TOLERANCE, note,
+        claim,
+    )
+    for name, prepare, claim, note in (
+        (SHIPPED, _made_by(_one_by_one(_shipped)),
+         "the loss takes 0.378 ms, because its operations are not vectorised",
+         "they are; what takes the time is the text of two tensors, built at every log level"),
+        (NO_GRAD, _made_by(_one_by_one(_no_grad)), "saves the graph",
+         "as written: there is nothing to go backward through"),
+        (RESIDUAL, _made_by(_one_by_one(partial(_in_one_pass, constant=False))),
+         "one forward in place of two or three, 0.378 → 0.1 ms",
+         ("right for no member of the family: the target network is left out, and targets carry a "
+          "gradient")),
+        (ONE_PASS, _made_by(_one_by_one(partial(_in_one_pass, constant=True))),
+         "one forward in place of two, 0.378 → 0.1 ms",
+         "the backward pass then runs over 2B rows"),
+        (SLOTS, _slots, "no allocation in the loop", "the allocator keeps its blocks anyway"),
+        (PREFETCH, _made_by(_prefetched), "one draw in place of K", "what ours does, too"),
+        (MEGA, _made_by(_mega), "K updates in one: 30–40 % more frames a second, perhaps 100 %",
+         "one step from θ₀ in place of K steps: a different algorithm (ours: --mega-batch)"),
+        (ACCUMULATED, _made_by(_accumulated), "+9 to 13 % frames a second",
+         "K forward and backward passes for one step: a different algorithm (ours: --accumulate)"),
+        (COMPILED, _compiled, "20–30 %", "compilation is not counted"),
+    )
 )  # fmt: skip
 
 

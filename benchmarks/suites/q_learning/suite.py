@@ -6,9 +6,10 @@ libraries in `peers.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ import loopless as ll
 from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, at_most, attach, beside, per_item, values
+from loopless.bench.targets import Rows, as_fast, attach, beside, per_item, values
 from loopless.bench.timing import Budget
 from loopless.reference import q_learning
-from pages import Lines, claims, grid, section
+from pages import Lines, claims, grid, grouped, section
 from suites.processes import jax, jnp, prepare_like_training, torch
+from suites.promises import limit
 from suites.q_learning import plain, updates
 from suites.q_learning.peers import BASELINES, PEERS, SBX, can
 from suites.q_learning.plain import EAGER, FUSED_ADAM, PROPOSALS
@@ -61,37 +63,38 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= {"stored": STORED, "jax_async_dispatch": False}
     shapes, calls = (SHAPES[:1], QUICK_CALLS) if options.quick else (SHAPES, CALLS)
     cases = [Update(*shape, draws) for shape in shapes for draws in calls]
-    measure_updates([*cases, FOUNDING], contest)
-    contest.run("loss", Losses(BATCH), LOSSES, judge_losses)
+    measure([*cases, FOUNDING], Losses(BATCH), contest)
     if options.ablate:
         measure_proposals(Update(*SHAPES[0], CALLS[-1]), contest)
 
 
-def measure_updates(cases: Iterable[Update], contest: Contest) -> None:
-    """Time calls of K updates; the rows have the time of one update."""
+def measure(cases: Iterable[Update], losses: Losses, contest: Contest) -> None:
+    """Time calls of K updates, whose rows have the time of one update, and the loss alone."""
     for case in cases:
         able = [each for each in PEERS if can(each, case)]
         contenders = (OURS, *plain.EAGER_CONTENDERS, *able, BY_HAND)
         contest.run("update", case, contenders, partial(judge_update, case))
+    contest.run("loss", losses, LOSSES, judge_losses)
 
 
 def measure_proposals(case: Update, contest: Contest) -> None:
-    contenders = (OURS, plain.PLAIN_ADAM, *PROPOSALS)
+    contenders = (OURS, plain.EAGER_CONTENDERS[0], *PROPOSALS)
     contest.run("proposals", case, contenders, partial(per_update, case))
     contest.run("proposals", plain.LossCall(case), plain.DEBUG_LINE)
 
 
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: a table for each shape, the loss, and the proposals."""
-    shapes: dict[str, list[Measurement]] = {}
-    for row in section(result, "update"):
-        shape, _, calls = row.case.rpartition(", ")
-        shapes.setdefault(shape, []).append(replace(row, case=calls))
-    tables = [grid(f"one update, {shape}", rows) for shape, rows in shapes.items()]
+    shapes = grouped(section(result, "update"), lambda row: row.case.rpartition(", ")[0])
+    tables = [
+        grid(
+            f"one update, {shape}",
+            [replace(row, case=row.case.removeprefix(f"{shape}, ")) for row in rows],
+        )
+        for shape, rows in shapes.items()
+    ]
     tables.append(grid("the loss alone", section(result, "loss")))
-    proposed: dict[str, list[Measurement]] = {}
-    for row in section(result, "proposals"):
-        proposed.setdefault(row.case, []).append(row)
+    proposed = grouped(section(result, "proposals"), attrgetter("case"))
     for (case, rows), what in zip(proposed.items(), ("one update", "one call"), strict=False):
         tables.append(claims(case, what, rows))
     return tables
@@ -115,22 +118,13 @@ def judge_update(case: Update, rows: Rows) -> list[Measurement]:
     times = values(rows)
     targets = as_fast(rows, FUSED, {EAGER: FASTER[shape]} if shape in FASTER else {})
     measured = [name for name in (FUSED_ADAM, BASELINES, SBX) if times.get(name)]
-    targets += beside(rows, FUSED, measured)
-    if shape in WHOLE_UPDATE:
-        limit = WHOLE_UPDATE[shape]
-        targets.append(at_most(limit, microseconds(rows, FUSED), f"{limit:g} µs an update"))
-    return attach(rows, FUSED, targets)
+    rows = attach(rows, FUSED, [*targets, *beside(rows, FUSED, measured)])
+    most = {FUSED: WHOLE_UPDATE[shape]} if shape in WHOLE_UPDATE else {}
+    return limit(rows, most, "µs an update", scale=1e6)
 
 
 def judge_losses(rows: Rows) -> list[Measurement]:
-    for name in (FORWARD, RECORDING):
-        rows = attach(rows, name, [at_most(LOSS_US, microseconds(rows, name), f"{LOSS_US:g} µs")])
-    return list(rows)
-
-
-def microseconds(rows: Rows, name: str) -> float | None:
-    value = values(rows).get(name)
-    return None if value is None else 1e6 * value
+    return limit(rows, {FORWARD: LOSS_US, RECORDING: LOSS_US}, "µs", scale=1e6)
 
 
 FUSED, PLAIN = "loopless", "reference: NumPy by hand"
@@ -254,16 +248,18 @@ class Losses:
 
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
         """Compare loss and errors with the loop twins."""
-        x = self.arrays
-        targets = q_learning.q_targets(
-            x["rewards"], x["terminated"], x["next_q"], gamma=GAMMA,
-            next_q_online=x["next_q_online"],
-        )  # fmt: skip
-        expected = q_learning.q_loss(x["q"], x["actions"], targets, loss="huber")
+        expected = _loss_by(q_learning.q_targets, q_learning.q_loss, self.arrays)
         pairs = zip(call.read(output), expected, strict=True)
         error = max(float(np.max(np.abs(a - b))) for a, b in pairs)
         wrong = not error <= contender.tolerance
         return Verdict(f"off by up to {error:.2g}" if wrong else "", error)
+
+
+def _loss_by(q_targets: Callable, q_loss: Callable, x: Mapping[str, Any]) -> Any:
+    """Return loss and TD errors by these two functions, which are our kernels or their twins."""
+    arrays = x["rewards"], x["terminated"], x["next_q"]
+    targets = q_targets(*arrays, gamma=GAMMA, next_q_online=x["next_q_online"])
+    return q_loss(x["q"], x["actions"], targets, loss="huber")
 
 
 def _tensors(case: Losses, records: bool) -> dict[str, Any]:
@@ -278,14 +274,7 @@ def _read(output: Any) -> list[np.ndarray]:
 def _our_loss(case: Losses, records: bool) -> Call:
     x = _tensors(case, records)
 
-    def run() -> Any:
-        targets = ll.q_targets(
-            x["rewards"], x["terminated"], x["next_q"], gamma=GAMMA,
-            next_q_online=x["next_q_online"],
-        )  # fmt: skip
-        return ll.q_loss(x["q"], x["actions"], targets, loss="huber")
-
-    return Call(run, _read)
+    return Call(lambda: _loss_by(ll.q_targets, ll.q_loss, x), _read)
 
 
 def _eager_loss(case: Losses, records: bool) -> Call:
@@ -303,12 +292,8 @@ def _eager_loss(case: Losses, records: bool) -> Call:
 
 
 LOSSES = (
-    *(
-        Contender(name, "loopless", "ours", partial(_our_loss, records=records), LOSS_TOLERANCE)
-        for name, records in ((FORWARD, False), (RECORDING, True))
-    ),
-    *(
-        Contender(name, "torch", "peer", partial(_eager_loss, records=records), LOSS_TOLERANCE)
-        for name, records in ((EAGER_LOSS, False), (EAGER_RECORDING, True))
-    ),
+    Contender(FORWARD, "loopless", "ours", partial(_our_loss, records=False), LOSS_TOLERANCE),
+    Contender(RECORDING, "loopless", "ours", partial(_our_loss, records=True), LOSS_TOLERANCE),
+    Contender(EAGER_LOSS, "torch", "peer", partial(_eager_loss, records=False), LOSS_TOLERANCE),
+    Contender(EAGER_RECORDING, "torch", "peer", partial(_eager_loss, records=True), LOSS_TOLERANCE),
 )

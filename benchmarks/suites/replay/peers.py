@@ -16,16 +16,12 @@ import numpy as np
 
 from loopless.bench.contest import Call, Contender
 from suites.processes import jax, peer, torch, warnings_of_peers_ignored
+from suites.q_learning.peers import BASELINES, BASELINES_NAMES, fill_baselines
 from suites.replay import cases
 from suites.replay.cases import ALPHA, BETA, FIELDS, Arrays, Sampler, sampler
 
-CPPRB, BASELINES, TORCHRL, TIANSHOU = "cpprb", "Stable-Baselines3", "TorchRL", "Tianshou"
-FLASHBAX = "flashbax"
+CPPRB, TORCHRL, TIANSHOU, FLASHBAX = "cpprb", "TorchRL", "Tianshou", "flashbax"
 SAME_NAMES = {name: name for name in FIELDS}
-BASELINES_NAMES = {
-    "obs": "observations", "next_obs": "next_observations", "action": "actions",
-    "reward": "rewards", "terminated": "dones",
-}  # fmt: skip
 TIANSHOU_NAMES = {
     "obs": "obs", "action": "act", "reward": "rew", "next_obs": "obs_next",
     "terminated": "terminated",
@@ -86,10 +82,7 @@ def _baselines_buffer(case: cases.Full, envs: int) -> Any:
 
 def _baselines(case: cases.Uniform) -> Sampler:
     buffer = _baselines_buffer(case, 1)
-    for ours, theirs in BASELINES_NAMES.items():  # the same values as a million calls of `add`
-        into = getattr(buffer, theirs)
-        into[...] = case.stored[ours].reshape(into.shape)
-    buffer.full = True
+    fill_baselines(buffer, case.stored)
     read = partial(_columns, names=BASELINES_NAMES)
     return sampler(lambda: buffer.sample(case.batch), lambda out: read(out._asdict()), case.batches)
 
@@ -217,6 +210,10 @@ def _flashbax_buffer(
     return buffer, jax.jit(buffer.add, donate_argnums=0)(state, rows), sample
 
 
+def _from_jax(batch: dict[str, Any]) -> Arrays:
+    return {name: np.array(values) for name, values in batch.items()}
+
+
 def _flashbax(case: Any, prioritized: bool = False) -> Sampler:
     buffer, state, sample = _flashbax_buffer(case, case.batch, prioritized)
     set_priorities = jax.jit(buffer.set_priorities, donate_argnums=0) if prioritized else None
@@ -237,10 +234,9 @@ def _flashbax(case: Any, prioritized: bool = False) -> Sampler:
         assert set_priorities is not None
         state = jax.block_until_ready(set_priorities(state, indices, priorities))
 
-    def read(output: Any) -> Arrays:
-        return {name: np.array(values) for name, values in output.items()}
-
-    return case.sampler(draw, update, read) if prioritized else sampler(draw, read, case.batches)
+    if prioritized:
+        return case.sampler(draw, update, _from_jax)
+    return sampler(draw, _from_jax, case.batches)
 
 
 def _flashbax_adding(case: cases.Adding) -> Call:
@@ -311,12 +307,9 @@ def scanned(
         assert set_priorities is not None
         state = jax.jit(set_priorities)(state, indices, priorities)
 
-    def read(batch: Any) -> Arrays:
-        return {name: np.array(values) for name, values in batch.items()}
-
     if case.prioritized:
         update(np.arange(case.count), case.priorities)
-    return Sampler(run, read, draw, update)
+    return Sampler(run, _from_jax, draw, update)
 
 
 def _flashbax_scanned(case: cases.Scanned) -> Sampler:
@@ -337,12 +330,17 @@ UNIFORM_PEERS = (
         TIANSHOU, _tianshou,
         "gives a Batch with truncated, done, info and policy beside the five fields",
     ),
+    _peer(FLASHBAX, _flashbax, "jitted; a key split in each call"),
 )  # fmt: skip
 PRIORITIZED_PEERS = (
     _peer(CPPRB, _cpprb_prioritized, "indices and weights are views that the next draw overwrites"),
     _peer(TORCHRL, _torchrl_prioritized, "sample(return_info=True)"),
     _peer(TIANSHOU, _tianshou_prioritized),
-)
+    _peer(
+        FLASHBAX, partial(_flashbax, prioritized=True),
+        "jitted sample and set_priorities; weights from its probabilities",
+    ),
+)  # fmt: skip
 ADDING_PEERS = (
     _peer(CPPRB, _cpprb_adding, "one add of 64 rows"),
     _peer(BASELINES, _baselines_adding, "n_envs=64; an empty info for each environment"),
@@ -351,11 +349,6 @@ ADDING_PEERS = (
         TIANSHOU, _tianshou_adding,
         "VectorReplayBuffer, one buffer for each environment; its Batch was there",
     ),
+    _peer(FLASHBAX, _flashbax_adding, "jitted add, state donated"),
 )  # fmt: skip
-FLASHBAX_UNIFORM = _peer(FLASHBAX, _flashbax, "jitted; a key split in each call")
-FLASHBAX_PRIORITIZED = _peer(
-    FLASHBAX, partial(_flashbax, prioritized=True),
-    "jitted sample and set_priorities; weights from its probabilities",
-)  # fmt: skip
-FLASHBAX_ADDING = _peer(FLASHBAX, _flashbax_adding, "jitted add, state donated")
 FLASHBAX_SCANNED = _peer(FLASHBAX, _flashbax_scanned, "item and prioritised item buffer")

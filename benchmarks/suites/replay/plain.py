@@ -126,10 +126,6 @@ def _search(case: cases.Trajectories) -> Sampler:
     return sampler(partial(search_per_sample, case.obs, terminals, case.batch, generator), dict)
 
 
-def _padded_table(case: cases.Trajectories) -> Sampler:
-    return sampler(partial(PaddedTable(case.obs, case.terminals).sample, case.batch), dict)
-
-
 def _loop(prepare: Callable[[Any], Call], note: str, largest: int | None = None) -> Contender:
     return Contender(LOOP, "loopless", "reference", prepare, note=note, largest=largest)
 
@@ -138,7 +134,8 @@ UNIFORM_LOOP = _loop(_uniform, "a list of tuples, stacked", 200_000)
 PRIORITIZED_LOOP = _loop(_prioritized, "priorities summed up for each draw", 200_000)
 SEARCH = _loop(_search, "a search for the segment's end per sample")
 TABLE = Contender(
-    PROPOSED, "numpy", "proposal", _padded_table,
+    PROPOSED, "numpy", "proposal",
+    lambda case: sampler(partial(PaddedTable(case.obs, case.terminals).sample, case.batch), dict),
     claim="“50–70 %” of a training step, vectorised away",
     note="starts on a segment's final observation reach into the next one",
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """The suite `replay`: buffers against loops, peers, and what the founding note proposed.
 
 The cases and their checks are in `cases.py`, other libraries in `peers.py`, loops and the proposed
-table in `plain.py`. `measure_host` lists what is raced against what.
+table in `plain.py`. `measure` lists what is raced against what.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from loopless.bench.contest import Call, Case, Contender, Contest, Judge, enter
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, beside, ratio, values
+from loopless.bench.targets import Rows, as_fast, at_least, attach, beside, ratio, values
 from loopless.bench.timing import Budget
 from pages import Lines, grid, section
 from suites.processes import cache_cooler, jax
+from suites.promises import fastest, limit
 from suites.replay import cases, peers, plain
 from suites.replay.cases import FIELDS, Arrays, Sampler, sampler
 from suites.replay.peers import BASELINES, CPPRB, FLASHBAX, TORCHRL
@@ -89,16 +90,13 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= {"row_steps": cases.STEPS, "segment_steps": cases.SEGMENT}
     result.settings["jax_async_dispatch"] = False
     result.settings["caches"] = "warm; in section cold, second level emptied before each call"
-    measure_host(
-        SIZES[:1] if options.quick else SIZES,
-        EPISODIC_BATCHES[:1] if options.quick else EPISODIC_BATCHES,
-        contest,
-        quick=options.quick,
-    )
+    quick = options.quick
+    sizes, batches = (SIZES[:1], EPISODIC_BATCHES[:1]) if quick else (SIZES, EPISODIC_BATCHES)
+    measure(sizes, batches, contest, quick=quick)
     measure_growth(FROM, TO, contest)
-    if not options.quick:
+    if not quick:
         measure_cold(SIZES[0], ROWS, contest)
-    measure_scanned(SIZES[:1] if options.quick else SIZES, contest)
+    measure_scanned(sizes, contest)
 
 
 def page(result: Result) -> list[Lines]:
@@ -108,7 +106,7 @@ def page(result: Result) -> list[Lines]:
     return [grid("host", host), device]
 
 
-def measure_host(
+def measure(
     sizes: Sequence[int],
     batches: Iterable[int],
     contest: Contest,
@@ -119,26 +117,23 @@ def measure_host(
     """Race the buffers on the host; only two sections use all sizes, the others the first one."""
     # The prioritized loop takes a second for a batch, so a quick run leaves it out.
     slow = replace(plain.PRIORITIZED_LOOP, largest=10_000) if quick else plain.PRIORITIZED_LOOP
-    others = (*peers.UNIFORM_PEERS, peers.FLASHBAX_UNIFORM)
-    by_priority = (
-        *OUR_PRIORITIZED, *peers.PRIORITIZED_PEERS, peers.FLASHBAX_PRIORITIZED, slow,
-    )  # fmt: skip
     steps = -(-sizes[0] // ENVS) * ENVS
     races: list[tuple[str, Case, Iterable[Contender], Judge]] = [
         *(
-            ("uniform", cases.Uniform(n, BATCH), (*OUR_UNIFORM, *others, plain.UNIFORM_LOOP),
-             partial(judge_uniform, n))
+            ("uniform", cases.Uniform(n, BATCH),
+             (*OUR_UNIFORM, *peers.UNIFORM_PEERS, plain.UNIFORM_LOOP), partial(judge_uniform, n))
             for n in sizes
         ),
-        ("one call", cases.Uniform(sizes[0], SMALL, MANY), (*OUR_UNIFORM, BATCH_BY_BATCH, *others),
-         judge_one_call),
-        *(("prioritized", cases.Prioritized(n, BATCH), by_priority, partial(judge, "prioritized"))
+        ("one call", cases.Uniform(sizes[0], SMALL, MANY),
+         (*OUR_UNIFORM, BATCH_BY_BATCH, *peers.UNIFORM_PEERS), judge_one_call),
+        *(("prioritized", cases.Prioritized(n, BATCH),
+           (*OUR_PRIORITIZED, *peers.PRIORITIZED_PEERS, slow), partial(judge, "prioritized"))
           for n in sizes),
         *(("episodic", cases.Trajectories(rows, n), (OUR_EPISODIC, SEARCH, TABLE),
            partial(judge, "episodic"))
           for n in batches),
-        ("adding", cases.Adding(steps, ENVS),
-         (OUR_ADDING, *peers.ADDING_PEERS, peers.FLASHBAX_ADDING), partial(judge, "adding")),
+        ("adding", cases.Adding(steps, ENVS), (OUR_ADDING, *peers.ADDING_PEERS),
+         partial(judge, "adding")),
         ("ingest", cases.Ingest(rows, BATCH), OUR_INGEST, judge_ingest),
     ]  # fmt: skip
     for name, case, contenders, judge_rows in races:
@@ -157,15 +152,14 @@ def judge_uniform(count: int, rows: Rows) -> Rows:
 
 
 def judge_one_call(rows: Rows) -> Rows:
-    peers = {row.contender: row.value for row in rows if row.role == "peer" and row.value}
-    fastest = min(peers, key=lambda name: peers[name], default="no peer was measured")
-    faster = ratio(peers.get(fastest), values(rows).get(NUMPY))
-    text = f"{ONE_CALL_FACTOR:g} × as fast as calls of the fastest peer ({fastest})"
+    peer, seconds = fastest(rows, "peer")
+    text = f"{ONE_CALL_FACTOR:g} × as fast as calls of the fastest peer ({peer})"
+    faster = ratio(seconds, values(rows).get(NUMPY))
     return attach(rows, NUMPY, [at_least(ONE_CALL_FACTOR, faster, text)])
 
 
 def judge_ingest(rows: Rows) -> Rows:
-    return [replace(row, targets=(at_most(INGEST_S, row.value, "1 s"),)) for row in rows]
+    return limit(rows, INGEST_S, "s")
 
 
 def measure_growth(small: int, large: int, contest: Contest) -> None:
@@ -188,17 +182,18 @@ def measure_growth(small: int, large: int, contest: Contest) -> None:
 
 
 def judge_growth(small: str, large: str, rows: Rows) -> Rows:
-    times = values(rows)
-    slower = ratio(times.get(large), times.get(small))
-    return attach(rows, large, [at_most(GROWTH_RATIO, slower, f"{GROWTH_RATIO:g} × {small}")])
+    return limit(rows, {large: GROWTH_RATIO}, f"× {small}", of=small)
 
 
 def measure_cold(count: int, rows: int, contest: Contest) -> None:
-    """Time single calls with emptied caches, as after an update that needed the caches itself."""
+    """Time single calls with emptied caches, as after an update that needed the caches itself.
+
+    flashbax, the last of the peers, is not among them.
+    """
     cold = contest.with_budget(sample_s=0.0, warm_s=0.0)
     for case, contenders in (
-        (cases.Uniform(count, BATCH), (OUR_UNIFORM[0], *peers.UNIFORM_PEERS)),
-        (cases.Prioritized(count, BATCH), (OUR_PRIORITIZED[0], *peers.PRIORITIZED_PEERS)),
+        (cases.Uniform(count, BATCH), (OUR_UNIFORM[0], *peers.UNIFORM_PEERS[:-1])),
+        (cases.Prioritized(count, BATCH), (OUR_PRIORITIZED[0], *peers.PRIORITIZED_PEERS[:-1])),
         (cases.Trajectories(rows, BATCH), (OUR_EPISODIC, SEARCH, TABLE)),
     ):
         cold.run("cold", case, contenders, judge_cold, cache_cooler())
@@ -220,10 +215,7 @@ def measure_scanned(sizes: Iterable[int], contest: Contest) -> None:
             contest.run("device", case, contenders, partial(judge, "device"))
 
 
-NUMPY = "loopless"
-TORCH = "loopless, PyTorch"
-ONE_BY_ONE = "loopless, a call a batch"
-PADDED = "loopless, from_padded"
+NUMPY, TORCH, PADDED = "loopless", "loopless, PyTorch", "loopless, from_padded"
 
 
 def _read(output: dict[str, Any]) -> Arrays:
@@ -260,14 +252,10 @@ def _padded(case: cases.Trajectories) -> Any:
     return ll.EpisodicReplayBuffer.from_padded(case.obs, case.terminals)
 
 
-def _episodic(case: cases.Trajectories) -> Sampler:
-    return sampler(partial(_filled(case).sample, case.batch, discount=cases.DISCOUNT), dict)
-
-
-def _ingest(case: cases.Trajectories, fill: Callable[[cases.Trajectories], Any]) -> Sampler:
-    """Return a sampler that times filling; the check draws from a buffer that was filled once."""
+def _episodic(case: cases.Trajectories, fill: Callable = _filled, fills: bool = False) -> Sampler:
+    """Return a sampler that times drawing, or filling; the check draws from what was filled."""
     draw = partial(fill(case).sample, case.batch, discount=cases.DISCOUNT)
-    return Sampler(lambda: fill(case), dict, draw)
+    return Sampler((lambda: fill(case)) if fills else draw, dict, draw)
 
 
 def _adding(case: cases.Adding) -> Call:
@@ -306,13 +294,13 @@ def _ours(name: str, prepare: Callable[[Any], Call], note: str = "") -> Contende
 
 OUR_UNIFORM = (_ours(NUMPY, _uniform), _ours(TORCH, partial(_uniform, library="torch")))
 BATCH_BY_BATCH = _ours(
-    ONE_BY_ONE, partial(_uniform, at_once=False), "as many calls as a peer needs"
+    "loopless, a call a batch", partial(_uniform, at_once=False), "as many calls as a peer needs"
 )
 OUR_PRIORITIZED = (_ours(NUMPY, _prioritized), _ours(TORCH, partial(_prioritized, library="torch")))
 OUR_EPISODIC = _ours(NUMPY, _episodic)
 OUR_ADDING = _ours(NUMPY, _adding)
 OUR_INGEST = (
-    _ours(NUMPY, partial(_ingest, fill=_filled), "a new buffer, a call a row"),
-    _ours(PADDED, partial(_ingest, fill=_padded), "a new buffer, one call"),
+    _ours(NUMPY, partial(_episodic, fills=True), "a new buffer, a call a row"),
+    _ours(PADDED, partial(_episodic, fill=_padded, fills=True), "a new buffer, one call"),
 )
 OUR_SCANNED = _ours(NUMPY, _scanned)

@@ -1,6 +1,6 @@
 """The suite `returns`: GAE against the loop it replaces, peers, proposals, and streaming speed.
 
-Read the tables first; `run` goes through the sections in the order of `TITLES`. The cases are in
+Read the tables first, then `measure`, which races every section. The cases are in
 `rollouts.py`, other libraries in `peers.py`, loops and proposals in `plain.py`.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -26,11 +26,13 @@ from loopless.process import peak_bytes, resident_bytes
 from loopless.reference import returns
 from pages import Lines, grid, section
 from suites.processes import cache_cooler, jax, probe, torch
+from suites.promises import fastest, limit
 from suites.returns import rollouts
 from suites.returns.peers import LAX_SCAN, PEERS, TIANSHOU_KERNEL
 from suites.returns.plain import ENV_STEP_LOOP, PROPOSALS, in_torch, time_loop
 from suites.returns.rollouts import TOLERANCE, Rollout, Shape, as_numpy, label
 
+Judge = Callable[[Shape, Rows], Rows]
 TITLES = {
     "shapes": "GAE, both outputs, [T, B] float32: median time, ± half the quartile range",
     "floor": "Against the machine's streaming speed, second-level cache emptied before each call",
@@ -54,16 +56,19 @@ HEADLINES = (
     ),
 )  # fmt: skip
 
-SHAPES: tuple[Shape, ...] = (
-    (25, 4), (25, 16), (128, 8), (128, 64), (2048, 1), (2048, 64), (128, 1024), (1024, 4096),
-)  # fmt: skip
-QUICK_SHAPES: tuple[Shape, ...] = ((25, 4), (128, 64), (128, 1024))
-ABLATION_SHAPES: tuple[Shape, ...] = ((25, 4), (128, 64), (2048, 64), (128, 1024))
-LOOP_SHAPES: tuple[Shape, ...] = ((512, 64), (25, 16))
-FLOOR_SHAPES: tuple[Shape, ...] = ((2048, 64), (128, 1024), (1024, 4096))
-OVERHEAD_SHAPE: Shape = (25, 4)
-GRADIENT_SHAPE: Shape = (128, 1024)
-MEMORY_SHAPE: Shape = (1024, 4096)
+# The shapes [T, B] of each section.
+SHAPES: dict[str, tuple[Shape, ...]] = {
+    "shapes": (
+        (25, 4), (25, 16), (128, 8), (128, 64), (2048, 1), (2048, 64), (128, 1024), (1024, 4096),
+    ),
+    "floor": ((2048, 64), (128, 1024), (1024, 4096)),
+    "overhead": ((25, 4),),
+    "gradients": ((128, 1024),),
+    "loops": ((512, 64), (25, 16)),
+    "proposals": ((25, 4), (128, 64), (2048, 64), (128, 1024)),
+    "memory": ((1024, 4096),),
+}  # fmt: skip
+QUICK = {"shapes": ((25, 4), (128, 64), (128, 1024)), "floor": ((128, 1024),)}
 
 NUMPY, TORCH, JAX = "loopless, NumPy", "loopless, PyTorch", "loopless, JAX jit"
 PLAIN, BOTH = f"{TORCH}, no gradients", f"{TORCH}, forward + backward"
@@ -89,14 +94,38 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= {"gamma": 0.99, "lambda": 0.95, "dtype": "float32", "end_rate": 0.01}
     result.settings["jax_async_dispatch"] = False
     result.settings["caches"] = "warm; in section floor, second level emptied before each sample"
-    measure_shapes(QUICK_SHAPES if options.quick else SHAPES, contest)
-    measure_floor(FLOOR_SHAPES[-2:-1] if options.quick else FLOOR_SHAPES, contest)
-    measure_overhead(contest)
-    measure_gradients(GRADIENT_SHAPE, contest)
-    measure_loops(LOOP_SHAPES, contest, quick=options.quick)
-    if options.ablate:
-        measure_proposals(ABLATION_SHAPES, contest)
-    measure_memory(MEMORY_SHAPE, contest)
+    shapes = SHAPES | (QUICK if options.quick else {})
+    if not options.ablate:
+        shapes = shapes | {"proposals": ()}
+    measure(shapes, contest, quick=options.quick)
+
+
+def measure(
+    shapes: Mapping[str, Iterable[Shape]], contest: Contest, *, quick: bool = False
+) -> None:
+    """Race every section on its shapes."""
+    cold, steady = contest.with_budget(warm_s=0.0), contest.with_budget(sample_s=1e-3)
+    # In a quick run the slower loop runs on the small shape only.
+    env_step = replace(ENV_STEP_LOOP, largest=1_000) if quick else ENV_STEP_LOOP
+    ours = IN_NUMPY, IN_TORCH
+    races: dict[str, tuple[Contest, Iterable[Contender], Judge]] = {
+        "shapes": (contest, (*OURS, LOOP, *PEERS, STREAM), judge_shape),
+        "floor": (cold, (*ours, STREAM), judge_floor),
+        "overhead": (steady, ours, lambda _, rows: limit(rows, OVERHEAD_US, "µs", scale=1e6)),
+        "gradients": (contest, WITH_GRADIENTS, judge_gradients),
+        "loops": (contest, (IN_TORCH, LOOP, env_step), judge_loops),
+        "proposals": (contest, (IN_TORCH, *PROPOSALS), lambda _, rows: rows),
+    }
+    for name, (contest_of, contenders, judge) in races.items():
+        for shape in shapes.get(name, ()):
+            rollout = Gradients(case(shape)) if name == "gradients" else case(shape)
+            cool = cache_cooler() if name == "floor" else None
+            contest_of.run(name, rollout, contenders, partial(judge, shape), cool)
+    for shape in shapes.get("memory", ()):
+        for library, name in (("numpy", NUMPY), ("torch", TORCH)):
+            row = Measurement("memory", label(shape), name, "loopless", "ours", unit="arrays")
+            row = contest.measure(row, partial(extra_arrays, library, shape))
+            contest.keep(limit([row], MEMORY_ARRAYS, "arrays of this shape"))
 
 
 def page(result: Result) -> list[Lines]:
@@ -156,26 +185,18 @@ def case(shape: Shape) -> Rollout:
     return rollouts.random_rollout(*shape)
 
 
-def measure_shapes(shapes: Iterable[Shape], contest: Contest) -> None:
-    for shape in shapes:
-        contenders = (*OURS, LOOP, *PEERS, STREAM)
-        contest.run("shapes", case(shape), contenders, partial(judge_shape, shape))
-
-
 def judge_shape(shape: Shape, rows: Rows) -> Rows:
     """Judge ours against the fastest peer among those that gave the right answer."""
     right = [row for row in rows if row.status == "ok"]
     times = values(right)
-    peers = {row.contender: row.value for row in right if row.role in ("peer", "yardstick")}
-    peers = {name: value for name, value in peers.items() if value}
-    fastest = min(peers, key=lambda name: peers[name], default="no peer was measured")
+    peer, seconds = fastest(right, "peer", "yardstick")
     for name in (NUMPY, TORCH):
-        faster = ratio(peers.get(fastest), times.get(name))
+        faster = ratio(seconds, times.get(name))
         targets: list[Target] = []
         if shape[0] * shape[1] >= FASTER_THAN_PEERS_FROM:
-            targets.append(at_least(1.0, faster, f"1 × as fast as every peer (fastest: {fastest})"))
+            targets.append(at_least(1.0, faster, f"1 × as fast as every peer (fastest: {peer})"))
         if shape in TWICE_AS_FAST:
-            targets.append(at_least(2.0, faster, f"2 × as fast as the fastest peer ({fastest})"))
+            targets.append(at_least(2.0, faster, f"2 × as fast as the fastest peer ({peer})"))
         if shape == ONE_LONG_CHAIN:
             slower = ratio(times.get(name), times.get(TIANSHOU_KERNEL))
             targets.append(at_most(CHAIN_RATIO, slower, "2 × Tianshou's bare kernel"))
@@ -185,37 +206,9 @@ def judge_shape(shape: Shape, rows: Rows) -> Rows:
     return attach(rows, JAX, scan if JAX in times else [])
 
 
-def measure_floor(shapes: Iterable[Shape], contest: Contest) -> None:
-    """Time how near ours is to the machine's streaming speed, with emptied caches."""
-    cold = contest.with_budget(warm_s=0.0)
-    for shape in shapes:
-        contenders = (IN_NUMPY, IN_TORCH, STREAM)
-        cold.run("floor", case(shape), contenders, judge_floor, cache_cooler())
-
-
-def judge_floor(rows: Rows) -> Rows:
-    times = values(rows)
-    for name in times.keys() - {FLOOR}:
-        slower = ratio(times[name], times.get(FLOOR))
-        rows = attach(rows, name, [at_most(FLOOR_RATIO, slower, f"{FLOOR_RATIO:g} × the floor")])
-    return rows
-
-
-def measure_overhead(contest: Contest) -> None:
-    """Time a small call in a series of calls, not after other work."""
-    steady = contest.with_budget(sample_s=1e-3)
-    steady.run("overhead", case(OVERHEAD_SHAPE), (IN_NUMPY, IN_TORCH), judge_overhead)
-
-
-def judge_overhead(rows: Rows) -> Rows:
-    for name, seconds in values(rows).items():
-        limit, micro = OVERHEAD_US[name], None if seconds is None else seconds * 1e6
-        rows = attach(rows, name, [at_most(limit, micro, f"{limit:g} µs")])
-    return rows
-
-
-def measure_gradients(shape: Shape, contest: Contest) -> None:
-    contest.run("gradients", Gradients(case(shape)), WITH_GRADIENTS, judge_gradients)
+def judge_floor(_: Shape, rows: Rows) -> Rows:
+    """Judge how near ours is to the machine's streaming speed, with emptied caches."""
+    return limit(rows, dict.fromkeys((NUMPY, TORCH), FLOOR_RATIO), "× the floor", of=FLOOR)
 
 
 @dataclass(frozen=True)
@@ -256,19 +249,8 @@ WITH_GRADIENTS = (
 )  # fmt: skip
 
 
-def judge_gradients(rows: Rows) -> Rows:
-    times = values(rows)
-    slower = ratio(times.get(BOTH), times.get(PLAIN))
-    text = f"{GRADIENT_RATIO:g} × the call without gradients"
-    return attach(rows, BOTH, [at_most(GRADIENT_RATIO, slower, text)])
-
-
-def measure_loops(shapes: Iterable[Shape], contest: Contest, *, quick: bool = False) -> None:
-    # In a quick run the slower loop runs on the small shape only.
-    env_step = replace(ENV_STEP_LOOP, largest=1_000) if quick else ENV_STEP_LOOP
-    for shape in shapes:
-        contenders = (IN_TORCH, LOOP, env_step)
-        contest.run("loops", case(shape), contenders, partial(judge_loops, shape))
+def judge_gradients(_: Shape, rows: Rows) -> Rows:
+    return limit(rows, {BOTH: GRADIENT_RATIO}, "× the call without gradients", of=PLAIN)
 
 
 def judge_loops(shape: Shape, rows: Rows) -> Rows:
@@ -277,20 +259,6 @@ def judge_loops(shape: Shape, rows: Rows) -> Rows:
     if (limit := LOOP_RATIO.get(shape)) is None:
         return attach(rows, TORCH, beside(rows, TORCH, loops))
     return attach(rows, TORCH, as_fast(rows, TORCH, dict.fromkeys(loops, limit)))
-
-
-def measure_proposals(shapes: Iterable[Shape], contest: Contest) -> None:
-    for shape in shapes:
-        contest.run("proposals", case(shape), (IN_TORCH, *PROPOSALS))
-
-
-def measure_memory(shape: Shape, contest: Contest) -> None:
-    """Measure memory at `shape` beyond inputs and outputs, each in a process of its own."""
-    for library, name in (("numpy", NUMPY), ("torch", TORCH)):
-        row = Measurement("memory", label(shape), name, "loopless", "ours", unit="arrays")
-        row = contest.measure(row, partial(extra_arrays, library, shape))
-        target = at_most(MEMORY_ARRAYS, row.value, f"{MEMORY_ARRAYS:g} arrays of this shape")
-        contest.keep([replace(row, targets=(target,))])
 
 
 def extra_arrays(library: str, shape: Shape) -> float:

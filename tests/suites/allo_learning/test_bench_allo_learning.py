@@ -15,12 +15,12 @@ from loopless.runs.pictures import snapshots
 from loopless.train.allo.config import ALLO
 from pages import measured_on, suite_page
 from suites.allo_learning import suite
-from suites.allo_learning.tasks import GGDO, QUICK, SHIPPED, Job, Task, tasks
+from suites.allo_learning.tasks import GGDO, QUICK, SHIPPED, Task, allo_job, tasks
 from suites.dqn_learning.runs import Outcome, RunFailed, Runs
 from suites.dqn_learning.tasks import PRESETS, ROOT
 
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
-JOB = Job("rooms", seeds=2)
+JOB = allo_job("rooms", seeds=2)
 VALUES = {"eigenvalue": [[0.001, 0.1, 0.204]], "true_eigenvalue": [0.0, 0.1, 0.2]}
 
 
@@ -69,7 +69,7 @@ def test_permutation_is_at_half_of_the_steps_and_barriers_span_two_decades(monke
 
 def test_every_preset_is_used():
     files = {path.stem for path in (ROOT / PRESETS / "allo").glob("*.toml")}
-    assert files == {task.job.preset for task in SHIPPED}
+    assert files == {task.job.path.stem for task in SHIPPED}
 
 
 def test_names_of_runs_are_their_own_and_commands_are_what_a_user_types():
@@ -83,7 +83,8 @@ def test_names_of_runs_are_their_own_and_commands_are_what_a_user_types():
 def test_the_papers_layouts_are_run_from_a_folder_that_the_result_does_not_name():
     assert len(tasks(None)) + 4 == len(tasks(Path("/some/where")))
     paper = [task for task in tasks(Path("/some/where")) if "paper" in task.label]
-    assert [task.job.layout for task in paper] == ["GridMaze-7"] * 2 + ["GridMaze-9"] * 2
+    names = [task.job.name for task in paper]
+    assert [name[10:20] for name in names] == ["GridMaze-7"] * 2 + ["GridMaze-9"] * 2
     for task in paper:
         assert "/some/where/" in task.job.words[task.job.words.index("--grid") + 1]
         assert "/some/where" not in task.job.command

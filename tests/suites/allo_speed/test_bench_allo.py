@@ -43,9 +43,8 @@ def result():
     contest = Contest(made, SHORT, lambda _: None)
     patch = pytest.MonkeyPatch()
     patch.setattr(ours, "ENCODED_BY_BATCHES", pretended(ours.ENCODED_BY_BATCHES))
-    suite.measure_steps([SMALL], contest)
     patch.setattr(ours, "count_operations", lambda case, **changes: 1.0)
-    suite.measure_operations([SMALL], contest)
+    suite.measure([SMALL], contest)
     found = {"seconds": 2.0, "log_share": 0.01}
     patch.setattr(suite, "time_ours", lambda steps: dict(found))
     patch.setattr(suite, "time_original", lambda steps: {"seconds": 30.0, "collect_s": 3.0})

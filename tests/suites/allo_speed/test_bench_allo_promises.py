@@ -74,7 +74,7 @@ def test_seeds_are_counted_together():
 def test_a_proposal_is_timed_with_its_share_of_the_plots():
     name, without = suite.PROPOSALS[0].name, suite.PROPOSALS[2].name
     rows = [row(ORIGINAL, 1.0), row(name, 0.5), row(without, 1.0)]
-    found = {x.contender: x for x in suite.judge_proposals(5.0, 1000, rows)}
+    found = {x.contender: x for x in suite.judge_proposals(5.0, rows)}
     assert found[ORIGINAL].value == pytest.approx(0.015)
     assert found[name].targets[0].measured == pytest.approx(1.5)
     assert found[without].targets[0].measured == pytest.approx(1.5)

@@ -28,18 +28,20 @@ def result():
     made = Result("avatarl", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None)
     few = [each for each in plain.CONTENDERS if "JAX" not in each.name]
-    suite.measure_losses([CASE], [plain.OURS[0], *few], contest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "CONTENDERS", [plain.OURS[0], *few])
+        suite.measure("loss", [CASE], contest)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suite, "in_torch", lambda case, what: 0.5)
         suite.measure_memory(CASE, contest)
-    suite.measure_operations([CASE], contest)
+    contest.keep(suite.operation_rows(CASE))
     with pytest.MonkeyPatch.context() as patch:  # they have tests of their own
         for name in ("JAX_CONTENDERS", "TORCH_CONTENDERS"):
             racing = [replace(each, prepare=pretend) for each in getattr(training, name)]
             patch.setattr(training, name, racing)
         suite.measure_training(Training(block=4, batch=2, tokens=10_000), contest)
-    suite.measure_proposals([CASE], contest)
-    suite.measure_top_k([CASE, Losses(suite.SMALL_V, 2, 6)], contest)
+    suite.measure("proposals", [CASE], contest)
+    suite.measure("top_k", [CASE, Losses(suite.SMALL_V, 2, 6)], contest)
     return made
 
 

@@ -6,8 +6,7 @@ from loopless.bench.result import Result, load
 from loopless.bench.suites import Options
 from pages import measured_on, suite_page
 from suites.avatarl_learning import suite, tasks
-from suites.avatarl_learning.suite import Text
-from suites.dqn_learning.runs import RunFailed
+from suites.dqn_learning.runs import Outcome, RunFailed
 
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
 CORPUS = {"name": "some text", "bytes": 2_000_000, "sha256": "0123456789abcdef"}
@@ -20,9 +19,9 @@ def text(job, loss):
         "token_trigram_per_character": 1.3,
         "character_trigram_per_character": 1.8,
     }
-    return Text(
-        job.command, "a = 1", 60.0, final, [1, 2], [5.0, 2 * loss], 9000.0, CORPUS, "def f():\n"
-    )
+    details = {"tokens_per_s": 9000.0, "corpus": CORPUS, "sample": "def f():\n"}
+    curve = [1, 2], [[5.0, 2 * loss]]
+    return Outcome(job.command, "a = 1", 60.0, [final], [], *curve, details=details)
 
 
 class Made:
@@ -42,7 +41,7 @@ def made(tmp_path=None, losses=(), **options):
     if tmp_path is not None:
         path = tmp_path / "avatarl_learning.json"
     runs = Made(dict(losses))
-    suite.train(lambda: runs, Options(json=path, **options), result, lambda _: None)
+    suite.train(runs, Options(json=path, **options), result, lambda _: None)
     return result
 
 

@@ -56,14 +56,11 @@ def test_a_run_is_trained_sampled_from_and_its_outcome_kept(made):
     assert training[:3] == ("loopless.cli", "train", "avatarl")
     assert training[training.index("--critic") + 1] == str(folder / "critic")
     assert sampling[1:3] == ("sample", str(folder / JOB.name))
-    assert outcome.final == {
-        "validation_loss": 3.0,
-        "validation_per_character": 1.5,
-        "critic_loss": 2.0,
-    }
-    assert (outcome.curve_tokens, outcome.curve_losses) == ([5, 15], [4.0, 3.0])
-    assert outcome.tokens_per_s == 100.0
-    assert (outcome.corpus, outcome.sample) == (CORPUS, "def f():")
+    (final,) = outcome.final
+    assert final == {"validation_loss": 3.0, "validation_per_character": 1.5, "critic_loss": 2.0}
+    assert (outcome.curve_steps, outcome.curve_returns) == ([5, 15], [[4.0, 3.0]])
+    expected = {"tokens_per_s": 100.0, "corpus": CORPUS, "sample": "def f():"}
+    assert outcome.details == expected
     assert json.loads((folder / JOB.name / "outcome.json").read_text()) == asdict(outcome)
 
 

@@ -43,7 +43,7 @@ def test_every_loss_and_variant_is_there_once(monkeypatch):
 
 def test_every_preset_is_used_and_names_of_runs_differ():
     files = {path.stem for path in (ROOT / PRESETS / "avatarl").glob("*.toml")}
-    assert files == {critic().preset, *(job.preset for job in JOBS)}
+    assert files == {critic().path.stem, *(job.path.stem for job in JOBS)}
     assert len({critic().name, *(job.name for job in JOBS)}) == 1 + len(JOBS)
 
 

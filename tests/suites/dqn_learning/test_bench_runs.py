@@ -14,9 +14,9 @@ from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES
 from suites import processes
 from suites.dqn_learning import runs
 from suites.dqn_learning.runs import Outcome, RunFailed, Runs
-from suites.dqn_learning.tasks import Job
+from suites.dqn_learning.tasks import agent_job
 
-JOB, OTHER = Job("cartpole"), Job("cartpole", seed=1)
+JOB, OTHER = agent_job("cartpole"), agent_job("cartpole", seed=1)
 CURVE = {"final": [500.0], "best": [500.0], "curve_steps": [1, 2], "curve_returns": [[3.0, 4.0]]}
 
 
@@ -80,7 +80,7 @@ def test_any_other_is_made_anew(made, spoil):
 
 def test_a_preset_that_is_not_there_is_a_failed_run(made):
     folder, started = made
-    missing = Job("nothing")
+    missing = agent_job("nothing")
     assert "Run this suite in a checkout" in str(ended(folder, [missing])[missing])
     assert not started
 
@@ -144,7 +144,7 @@ def test_jobs_run_side_by_side_but_no_more_than_asked_for(made, monkeypatch):
 
     monkeypatch.setattr(Runs, "child", child)
     monkeypatch.setattr(runs, "_cores", lambda: [4, 5])
-    ended(folder, [Job("cartpole", seed=seed) for seed in range(4)], threads=2)
+    ended(folder, [agent_job("cartpole", seed=seed) for seed in range(4)], threads=2)
     assert max(count for count, _ in most) == 2
     assert {core for _, core in most} == {4, 5}
 
@@ -166,7 +166,7 @@ def test_curves_are_read_from_the_log_an_agent_a_row(tmp_path, returns, curves):
 @pytest.mark.slow
 def test_a_real_run_from_end_to_end(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "EPISODES", 3)
-    job = Job("cartpole", "compiled", seeds=2, steps=100)
+    job = agent_job("cartpole", "compiled", seeds=2, steps=100)
     outcome = ended(tmp_path / "runs", [job])[job]
     assert isinstance(outcome, Outcome), outcome
     assert len(outcome.final) == len(outcome.best) == len(outcome.curve_returns) == 2

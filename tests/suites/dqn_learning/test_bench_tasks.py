@@ -11,7 +11,7 @@ from suites.dqn_learning.tasks import (
     ROOT,
     SEEDS,
     TASKS,
-    Job,
+    agent_job,
 )
 
 
@@ -50,7 +50,7 @@ def test_every_preset_is_used():
 
 
 def test_the_command_is_what_a_user_types():
-    job = Job("cartpole", seed=3, steps=50)
+    job = agent_job("cartpole", seed=3, steps=50)
     expected = (
         "loopless train dqn --config src/loopless/train/presets/dqn/cartpole.toml --mode hosted"
     )

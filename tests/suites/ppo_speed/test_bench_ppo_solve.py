@@ -65,7 +65,7 @@ def test_a_real_run_starts_anew(monkeypatch):
 
 @pytest.mark.parametrize(("last", "solved"), [(476.0, True), (474.0, False)])
 def test_a_command_has_to_end_with_a_solution(monkeypatch, last, solved):
-    def command(*words):
+    def command(module, *words, **options):
         folder, name = Path(words[words.index("--runs") + 1]), words[words.index("--run") + 1]
         (folder / name).mkdir()
         lines = [
@@ -75,9 +75,9 @@ def test_a_command_has_to_end_with_a_solution(monkeypatch, last, solved):
         text = "".join(f"{json.dumps(x)}\n" for x in lines)
         (folder / name / "metrics.jsonl").write_text(text)
         assert words[:2] == ("train", "ppo")
-        return 3.0
+        return 3.0, ""
 
-    monkeypatch.setattr(processes, "run_command", command)
+    monkeypatch.setattr(processes, "run_child", command)
     if solved:
         assert suite.time_command() > 0
     else:

@@ -44,8 +44,7 @@ def fakes(monkeypatch):
 def result(fakes):
     made = Result("ppo_speed", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None, peers=False)
-    suite.measure_steps(SMALL, contest)
-    suite.measure_shares(SMALL, contest)
+    suite.measure(SMALL, contest)
     suite.measure_solve(contest)
     return made
 

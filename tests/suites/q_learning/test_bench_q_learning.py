@@ -21,8 +21,7 @@ pytestmark = pytest.mark.slow
 def result():
     made = Result("q_learning", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None, peers=False)
-    suite.measure_updates([Update(8, (5,), 1), Update(8, (5,), 2)], contest)
-    contest.run("loss", suite.Losses(8), suite.LOSSES, suite.judge_losses)
+    suite.measure([Update(8, (5,), 1), Update(8, (5,), 2)], suite.Losses(8), contest)
     kept = suite.PROPOSALS
     suite.PROPOSALS = kept[:3]
     suite.measure_proposals(Update(8, (5,), 2), contest)

@@ -21,7 +21,7 @@ def result():
     made = Result("replay", {"threads": 1}, MACHINE)
     draws, cases.CHECKED_DRAWS = cases.CHECKED_DRAWS, 8_000
     contest = Contest(made, SHORT, lambda _: None, peers=False)
-    suite.measure_host([1000], [256], contest, rows=3, quick=True)
+    suite.measure([1000], [256], contest, rows=3, quick=True)
     suite.measure_growth(2000, 4000, contest)
     suite.measure_cold(1000, 3, contest)
     suite.measure_scanned([7000], contest)

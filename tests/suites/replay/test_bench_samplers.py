@@ -36,9 +36,6 @@ PEERS = [
         if contender.name != "TorchRL"
     ),
     *((contender, ADDING) for contender in peers.ADDING_PEERS),
-    (peers.FLASHBAX_UNIFORM, UNIFORM),
-    (peers.FLASHBAX_PRIORITIZED, PRIORITIZED),
-    (peers.FLASHBAX_ADDING, ADDING),
     (peers.FLASHBAX_SCANNED, UPDATED),
 ]
 

@@ -35,11 +35,8 @@ def test_a_tiny_run_measures_every_section_and_survives_json(tmp_path):
     result = Result("returns", {"threads": 1})
     said = []
     contest = Contest(result, SHORT, said.append, peers=False)
-    suite.measure_shapes([(7, 3)], contest)
-    suite.measure_overhead(contest)
-    suite.measure_gradients((7, 3), contest)
-    suite.measure_loops([(5, 3)], contest)
-    suite.measure_proposals([(7, 3)], contest)
+    tiny = {name: [(7, 3)] for name in ("shapes", "overhead", "gradients", "loops", "proposals")}
+    suite.measure(tiny, contest)
     sections = {row.section for row in result.measurements}
     assert sections == {"shapes", "overhead", "gradients", "loops", "proposals"}
     ours = [row for row in result.measurements if row.role == "ours"]
@@ -57,7 +54,7 @@ def test_gradients_are_checked(monkeypatch):
     right = ll.gae
     monkeypatch.setattr(ll, "gae", lambda r, *rest, **more: right(r * 2, *rest, **more))
     result = Result("returns", {})
-    suite.measure_gradients((7, 3), Contest(result, SHORT, lambda _: None))
+    suite.measure({"gradients": [(7, 3)]}, Contest(result, SHORT, lambda _: None))
     (row,) = [row for row in result.measurements if row.contender == BOTH]
     assert row.status == "disagrees"
     assert result.ours_is_wrong
@@ -76,7 +73,7 @@ def test_our_wrong_answer_makes_the_run_wrong(monkeypatch):
 @pytest.mark.slow
 def test_memory_is_measured_in_another_process():
     result = Result("returns", {})
-    suite.measure_memory((256, 1024), Contest(result, SHORT, lambda _: None))
+    suite.measure({"memory": [(256, 1024)]}, Contest(result, SHORT, lambda _: None))
     assert [row.status for row in result.measurements] == ["ok", "ok"]
     assert all(0 <= row.value < 100 for row in result.measurements)
 
@@ -99,7 +96,7 @@ def test_targets_of_a_large_shape(ours, met):
 
 @pytest.mark.parametrize(("ours", "met"), [(1.2, [True]), (1.3, [False])])
 def test_target_of_streaming_is_the_floor(ours, met):
-    rows = suite.judge_floor(times((128, 1024), numpy=ours, floor=0.5))
+    rows = suite.judge_floor((128, 1024), times((128, 1024), numpy=ours, floor=0.5))
     assert verdicts(rows, NUMPY) == met
 
 
