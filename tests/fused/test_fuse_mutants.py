@@ -71,7 +71,7 @@ MUTANTS = {
         "_adam",
         ("xp.sqrt(square) / root + epsilon", "xp.sqrt(square + epsilon) / root"),
     ),
-    "bias correction off by one": (optimizers, "numbers", ("before + 1", "before + 2")),
+    "bias correction off by one": (optimizers, "Numbers.rows", ("before + 1", "before + 2")),
     "clip after the moments": (program, "_take", (CLIP, "        pass\n"), (MOVE, MOVE + LATE)),
     "clip without the small number": (program, "_take", (" + 1e-6", "")),
     "weight decay coupled": (
