@@ -51,35 +51,23 @@ class Gain:
     third: tuple[str, str] | None = None
 
 
-_IN_PLACE = {"ours": "loopless in its place", "original": "the original"}
+def _own(section: str, case: str, third: tuple[str, str] | None = None) -> Gain:
+    return Gain("own_code", section, case, "loopless in its place", "the original", third)
+
+
 _DELETED = ("the original, its debug line deleted", "its debug line deleted")
 HOT_SPOTS: dict[str, tuple[Gain | None, Gain | None]] = {  # in place; the whole program
     "esper-lite's GAE": (
-        Gain("own_code", "in_place", "esper-lite's GAE, 64 envs × 512 steps", **_IN_PLACE),
-        Gain(
-            "own_code", "only_the_function", "PPO, 4 envs × 128 steps, 4 × 4 updates", **_IN_PLACE
-        ),
+        _own("in_place", "esper-lite's GAE, 64 envs × 512 steps"),
+        _own("only_the_function", "PPO, 4 envs × 128 steps, 4 × 4 updates"),
     ),
-    "ALLO's replay": (
-        Gain(
-            "own_code", "in_place", "ALLO's replay, 256 of 1000 episodes × 1000 steps", **_IN_PLACE
-        ),
-        None,
-    ),
+    "ALLO's replay": (_own("in_place", "ALLO's replay, 256 of 1000 episodes × 1000 steps"), None),
     "SLM-Lab's Q-loss": (
-        Gain(
-            "own_code", "in_place", "SLM-Lab's calc_q_loss, batch 32, [64]",
-            **_IN_PLACE, third=_DELETED,
-        ),
-        Gain(
-            "own_code", "only_the_function", "DQN [64], batch 32, 32 updates in four steps",
-            **_IN_PLACE, third=_DELETED,
-        ),
+        _own("in_place", "SLM-Lab's calc_q_loss, batch 32, [64]", _DELETED),
+        _own("only_the_function", "DQN [64], batch 32, 32 updates in four steps", _DELETED),
     ),
     "AvataRL's loss": (
-        Gain(
-            "own_code", "in_place", "AvataRL's loss and gradient, 256 tokens of 50304", **_IN_PLACE
-        ),
+        _own("in_place", "AvataRL's loss and gradient, 256 tokens of 50304"),
         Gain(
             "avatarl", "training", "0.2M model, V = 512, k = 4, 8 windows of 64",
             "PyTorch, eager: our loss", "PyTorch, eager: the looped original",

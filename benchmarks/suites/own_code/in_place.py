@@ -100,7 +100,7 @@ class Successors:
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return observations, which are (episode, step), and marks and lengths."""
         shape = self.episodes, self.steps + 1
-        obs = np.stack(np.indices(shape), -1).astype(np.float32)
+        obs = np.moveaxis(np.indices(shape, np.float32), 0, -1).copy()
         marks = np.zeros(shape, np.float32)
         marks[:, -2:] = 1
         return obs, marks, np.full(self.episodes, self.steps + 1)

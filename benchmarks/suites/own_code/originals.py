@@ -65,10 +65,11 @@ class OurRolloutBuffer(RolloutBuffer):
         valid, last = steps < counts[:, None], steps == counts[:, None] - 1
         terminated = self.dones & ~self.truncated
         follows = torch.where(last, self.bootstrap_values * self.truncated, self.values.roll(-1, 1))
-        advantages, returns = ll.gae(
+        estimates: Any = ll.gae(
             self.rewards, self.values, follows, terminated, self.truncated,
             gamma=GAMMA, lambda_=LAMBDA, valid=valid, time_axis=1,
         )  # fmt: skip
+        advantages, returns = estimates
         td_errors = self.rewards + GAMMA * follows.masked_fill_(terminated, 0.0) - self.values
         self.advantages = torch.where(valid, advantages, self.advantages)
         self.returns = torch.where(valid, returns, self.returns)
