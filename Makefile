@@ -55,6 +55,7 @@ bench: setup ## the full benchmarks, as in the README; GRIDS=DIR has the layouts
 	@$(BIN)/loopless bench returns --ablate --json benchmarks/results/returns.json
 	@$(BIN)/loopless bench replay --json benchmarks/results/replay.json
 	@$(BIN)/loopless bench q_learning --ablate --json benchmarks/results/q_learning.json
+	@$(BIN)/loopless bench own_code --json benchmarks/results/own_code.json
 	@$(BIN)/loopless bench dqn_speed --ablate --json benchmarks/results/dqn_speed.json
 	@$(BIN)/loopless bench dqn_learning --threads 2 --json benchmarks/results/dqn_learning.json
 	@$(BIN)/loopless bench ppo_speed --ablate --json benchmarks/results/ppo_speed.json

@@ -3,15 +3,17 @@
     python benchmarks/pages.py README.md benchmarks/RESULTS.md
 
 The text between `<!-- bench:NAME -->` and `<!-- end -->` is made from benchmarks/results: the
-tables of the suite NAME, or the headlines of several suites ("five", "further", "headlines"). The
-picture docs/images/gains.svg is redrawn, too. A test checks that pages and results agree.
+tables of the suite NAME, or the headlines of several suites ("five", "own", "further", or all:
+"headlines"). The picture docs/images/gains.svg is redrawn, too. A test checks that pages and
+results agree.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from math import log10
 from pathlib import Path
@@ -27,11 +29,58 @@ from loopless.bench.table import times
 RESULTS = Path("benchmarks/results")
 PICTURE = Path("docs/images/gains.svg")
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-GROUPS = {"headlines": ("five", "further"), "five": ("five",), "further": ("further",)}
+GROUPS = {
+    "headlines": ("five", "own", "further"),
+    "five": ("five",), "own": ("own",), "further": ("further",),
+}  # fmt: skip
 OLD_PRESETS, PRESETS = "benchmarks/presets", "src/loopless/train/presets"
-NOT_RUN = "–"
+NOT_RUN, NOT_MEASURED = "–", "not measured"
 Axis = Literal["case", "contender"]
 Lines = list[str]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Two rows of a case, ours and the original's, and perhaps a third with the name to show."""
+
+    suite: str
+    section: str
+    case: str
+    ours: str
+    original: str
+    third: tuple[str, str] | None = None
+
+
+def _own(section: str, case: str, third: tuple[str, str] | None = None) -> Gain:
+    return Gain("own_code", section, case, "loopless in its place", "the original", third)
+
+
+_DELETED = ("the original, its debug line deleted", "its debug line deleted")
+HOT_SPOTS: dict[str, tuple[Gain | None, Gain | None]] = {  # in place; the whole program
+    "esper-lite's GAE": (
+        _own("in_place", "esper-lite's GAE, 64 envs × 512 steps"),
+        _own("only_the_function", "PPO, 4 envs × 128 steps, 4 × 4 updates"),
+    ),
+    "ALLO's replay": (_own("in_place", "ALLO's replay, 256 of 1000 episodes × 1000 steps"), None),
+    "SLM-Lab's Q-loss": (
+        _own("in_place", "SLM-Lab's calc_q_loss, batch 32, [64]", _DELETED),
+        _own("only_the_function", "DQN [64], batch 32, 32 updates in four steps", _DELETED),
+    ),
+    "AvataRL's loss": (
+        _own("in_place", "AvataRL's loss and gradient, 256 tokens of 50304"),
+        Gain(
+            "avatarl", "training", "0.2M model, V = 512, k = 4, 8 windows of 64",
+            "PyTorch, eager: our loss", "PyTorch, eager: the looped original",
+        ),
+    ),
+    "ALLO's training": (
+        None,
+        Gain(
+            "allo_speed", "whole", "1M transitions, 20,000 steps, pictures",
+            "loopless", "original form",
+        ),
+    ),
+}  # fmt: skip
 
 
 def update(text: str, results: Path) -> str:
@@ -167,25 +216,107 @@ def headlines(groups: Sequence[str], results: Path) -> list[tuple[Result, Headli
 
 
 def headline_table(groups: Sequence[str], results: Path) -> Lines:
-    """Return a line for each headline, and below them when each suite was measured."""
-    chosen, lines = headlines(groups, results), []
+    """Return a table for each group of headlines, and below them when each suite was measured."""
+    lines, measured = [], []
+    for group in groups:
+        chosen = headlines((group,), results)
+        measured += [result for result, _ in chosen]
+        if group == "five":
+            gains = [HOT_SPOTS[hot_spot(headline)] for _, headline in chosen]
+            needed = dict.fromkeys(gain.suite for pair in gains for gain in pair if gain)
+            others = {name: load(results / f"{name}.json") for name in needed}
+            measured += others.values()
+            lines += [*hot_spot_table(chosen, others), ""]
+        else:
+            lines += [*(program_table if group == "own" else peer_table)(chosen), ""]
+    return [*lines, f"Measured: {', '.join(dict.fromkeys(map(day_and_commit, measured)))}."]
+
+
+def day_and_commit(result: Result) -> str:
+    """Say when and from which commit a suite was measured, and whether only quickly."""
+    when, quick = age(result), ", quick" if result.settings.get("quick") else ""
+    return f"{when.suite} {when.day} ({when.commit}{quick})"
+
+
+def hot_spot(headline: Headline) -> str:
+    """Return the short name of one of the five, which `HOT_SPOTS` has."""
+    return headline.what.split(":")[0]
+
+
+def hot_spot_table(
+    chosen: Sequence[tuple[Result, Headline]], others: Mapping[str, Result]
+) -> Lines:
+    """Return what each hot spot gains: by itself, in the original's class, in its program."""
+    lines = []
     for result, headline in chosen:
         rows = headline_rows(result, headline)
-        ours = rows[headline.ours]
+        alone = comparison(rows.get(headline.ours), rows.get(headline.beside[0][0]))
+        gains = [
+            gain and gain_cell(others[gain.suite], gain) for gain in HOT_SPOTS[hot_spot(headline)]
+        ]
+        lines.append([headline.what, alone, *(gain or NOT_RUN for gain in gains)])
+    return markdown_table(
+        ["", "the function alone", "in place", "the whole program"], lines, "llll"
+    )
+
+
+def gain_cell(result: Result, gain: Gain) -> str:
+    """Write how the original's number became ours, and the third row beside it."""
+    rows = rows_of(result, gain.section, gain.case)
+    original = rows.get(gain.original)
+    text = comparison(rows.get(gain.ours), original)
+    if gain.third is None or text == NOT_MEASURED:
+        return text
+    name, shown = gain.third
+    return f"{text}; {shown}: {faster(rows.get(name), original)}"
+
+
+def comparison(ours: Measurement | None, original: Measurement | None) -> str:
+    """Write both numbers and their ratio, or that they were not measured."""
+    gain = faster(ours, original)
+    return gain if ours is None or original is None else f"{cell(original)} → {cell(ours)}: {gain}"
+
+
+def faster(ours: Measurement | None, original: Measurement | None) -> str:
+    """Write how many times as fast ours is, or that it was not measured."""
+    if ours is None or original is None or ours.value is None or original.value is None:
+        return NOT_MEASURED
+    return f"**{times(table.ratio(ours, original))}**"
+
+
+def program_table(chosen: Sequence[tuple[Result, Headline]]) -> Lines:
+    """Return whole programs before and after."""
+    lines = []
+    for result, headline in chosen:
+        rows = headline_rows(result, headline)
+        before, after = rows.get(headline.beside[0][0]), rows.get(headline.ours)
+        numbers = [cell(row) if row else NOT_MEASURED for row in (before, after)]
+        lines.append([headline.what, *numbers, faster(after, before)])
+    return markdown_table(["whole program", "before", "after", "gain"], lines, "lrrr")
+
+
+def peer_table(chosen: Sequence[tuple[Result, Headline]]) -> Lines:
+    """Return ours beside peers."""
+    lines = []
+    for result, headline in chosen:
+        rows = headline_rows(result, headline)
+        ours = rows.get(headline.ours)
         beside = [
-            f"{shown} {table.value_text(rows[name])}: **{times(table.ratio(ours, rows[name]))}**"
+            f"{shown} {table.value_text(rows.get(name))}: {faster(ours, rows.get(name))}"
             for name, shown in headline.beside
         ]
-        lines.append([headline.what, table.value_text(ours), ", ".join(beside)])
-    measurements = [age(result) for result, _ in chosen]
-    ages = dict.fromkeys(f"{when.suite} {when.day} ({when.commit})" for when in measurements)
-    measured = f"Measured: {', '.join(ages)}."
-    return [*markdown_table(["", "loopless", "beside"], lines, "lrl"), "", measured]
+        lines.append([headline.what, cell(ours) if ours else NOT_MEASURED, ", ".join(beside)])
+    return markdown_table(["", "loopless", "beside"], lines, "lrl")
 
 
 def headline_rows(result: Result, headline: Headline) -> dict[str, Measurement]:
     """Return the rows of a headline's case, by contender."""
-    place = headline.section, headline.case
+    return rows_of(result, headline.section, headline.case)
+
+
+def rows_of(result: Result, section: str, case: str) -> dict[str, Measurement]:
+    """Return the rows of a case, by contender."""
+    place = section, case
     return {row.contender: row for row in result.measurements if (row.section, row.case) == place}
 
 
@@ -204,7 +335,7 @@ def draw_gains(results: Path) -> str:
     for result, headline in headlines(("five",), results):
         rows = headline_rows(result, headline)
         gain = table.ratio(rows[headline.ours], rows[headline.beside[0][0]])
-        gains.append((headline.what.split(":")[0], gain))
+        gains.append((hot_spot(headline), gain))
     decades = max(1, int(log10(max(gain for _, gain in gains))) + 1)
     scale, bottom = (WIDTH - LEFT - RIGHT) / decades, TOP + ROW * len(gains)
     parts = []

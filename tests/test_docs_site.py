@@ -69,9 +69,10 @@ def test_formulae_are_drawn_by_the_browser(site):
 
 @pytest.mark.slow
 def test_the_tables_of_the_site_are_those_of_the_committed_results(site):
-    for row in headline_table(("five", "further"), RESULTS)[2:-2]:
+    rows = [row for row in headline_table(("five", "own", "further"), RESULTS)[:-1] if row]
+    for row in rows:
         for cell in row.strip("| ").split(" | "):
-            assert cell.replace("*", "") in text_of(site["speed.html"])
+            assert cell.strip("-:").replace("*", "") in text_of(site["speed.html"])
 
 
 @pytest.mark.slow

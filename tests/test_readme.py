@@ -86,6 +86,18 @@ def test_the_example_runs_and_is_right():
     assert len(code.split("\n\n")) <= 3
 
 
+@pytest.mark.slow
+def test_the_first_example_updates_and_acts():
+    code, names = example("ll.fuse")
+    assert names["losses"].shape == (16,)
+    states = [state["step"] for state in names["optimizer"].state.values()]
+    assert states == [16, 16]
+    assert names["action"] in (0, 1)
+    assert names["log_prob"] <= 0
+    assert len(code.splitlines()) <= 16
+    assert README.index("ll.fuse") < README.index("<!-- bench:own -->") < README.index("\n## ")
+
+
 def test_both_commands_are_shown():
     assert "make demo" in README
     assert "make test" in README

@@ -7,6 +7,7 @@ ORDER = (
     "returns",
     "replay",
     "q_learning",
+    "own_code",
     "dqn_speed",
     "dqn_learning",
     "ppo_speed",

@@ -1,7 +1,8 @@
 """The suite `own_code`: what `fuse`, `forward` and `actor` gain in somebody's own PyTorch code.
 
 Updates and their check are in `plain.py`. Whole programs are the pairs of examples/adopt, before
-and after, each in a process of its own.
+and after, each in a process of its own. What one function gains in the founding code bases is in
+`originals.py` (their classes, and ours in them) and `in_place.py` (the cases).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_most, attach, beside, per_item
 from loopless.bench.timing import Budget
 from pages import Lines, grid, section
-from suites.own_code import plain
+from suites.own_code import in_place, originals, plain
 from suites.own_code.plain import PPOUpdates, QUpdates, Updates, mlp
 from suites.processes import one_thread, run_child, torch
 
@@ -64,12 +65,35 @@ PROGRAMS = (
     Program("sac", "SAC [64, 64], batch 128, three optimizers, an update a step", 6_000, 1_200),
 )
 REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A program of examples/adopt as it was, and with one function replaced.
+
+    A variant is the name of a row, and of the entry of `originals.PATCHES` that makes it; "" is the
+    example as it is. The first is the program that the others are compared with.
+    """
+
+    program: Program
+    variants: tuple[tuple[str, str], ...]
+
+
+REPLACEMENTS = (
+    Replacement(PROGRAMS[1], ((in_place.ORIGINAL, ""), (in_place.OURS, "gae"))),
+    Replacement(
+        PROGRAMS[2],
+        ((in_place.ORIGINAL, "debug_line"), (in_place.OURS, "q_loss"), (in_place.DELETED, "")),
+    ),
+)
 FORWARD_FACTOR, ACTOR_FACTOR = 10.0, 20.0
 
 TITLES = {
     "update": "One update, of K in a call; parameters and optimizer read and written",
     "first": "The first call: capture, compilation and its check",
     "program": "Whole programs, before and after (examples/adopt): steps a second",
+    "in_place": "One call in the original's own class and layout, conversions included",
+    "only_the_function": "Whole programs with one function replaced: steps a second",
     "forward": "A network [64, 64], NumPy in and NumPy out",
     "actor": "Action, log-probability and value, two networks [64, 64]",
 }
@@ -81,6 +105,10 @@ HEADLINES = (
     Headline(
         "your own policy acting: action, log-probability, value", "actor",
         "one observation", ACTOR, ((CATEGORICAL, "PyTorch"),), "further",
+    ),
+    *(
+        Headline(program.label, "program", program.label, AFTER, ((BEFORE, "before"),), "own")
+        for program in PROGRAMS
     ),
 )  # fmt: skip
 
@@ -96,8 +124,12 @@ def run(options: Options, result: Result, say: Say) -> None:
         contest.run("forward", Acting(rows), FORWARDS, partial(judge_one, FORWARD, MODULE))
         contest.run("actor", Acting(rows), ACTORS, partial(judge_one, ACTOR, CATEGORICAL))
     measure_first(contest)
+    for case, contenders in in_place.QUICK_CASES if options.quick else in_place.CASES:
+        contest.run("in_place", case, contenders, judge_in_place)
     for program in PROGRAMS[:1] if options.quick else PROGRAMS:
         measure_program(program, contest, quick=options.quick)
+    for replacement in REPLACEMENTS[:1] if options.quick else REPLACEMENTS:
+        measure_replacement(replacement, contest, quick=options.quick)
 
 
 def page(result: Result) -> list[Lines]:
@@ -106,6 +138,8 @@ def page(result: Result) -> list[Lines]:
         grid("one update", section(result, "update"), "case", "contender"),
         grid("the first call", section(result, "first")),
         grid("whole program", section(result, "program"), "case", "contender"),
+        grid("one call in place", section(result, "in_place"), "case", "contender"),
+        grid("one function replaced", section(result, "only_the_function"), "case", "contender"),
         grid("forward", section(result, "forward")),
         grid("actor", section(result, "actor")),
     ]
@@ -248,19 +282,55 @@ ACTORS = (
 
 
 def measure_program(program: Program, contest: Contest, *, quick: bool) -> None:
-    """Run both programs in turn, each in processes of its own, and take the medians."""
-    steps, repeats = (program.quick_steps, 1) if quick else (program.steps, REPEATS)
+    """Run the programs before and after, and judge what was promised."""
     before = Measurement("program", program.label, BEFORE, "torch", "reference", unit="steps/s")
     after = replace(before, contender=AFTER, library="loopless", role="ours")
-    runs = [
-        [contest.measure(row, partial(child_number, f"{program.name}_{which}", str(steps)))
-         for row, which in ((before, "before"), (after, "after"))]
-        for _ in range(repeats)
-    ]  # fmt: skip
-    rows = [middle_of(same) for same in zip(*runs, strict=True)]
+    runs = [(before, (f"{program.name}_before",)), (after, (f"{program.name}_after",))]
+    rows = measure_in_turn(runs, program, contest, quick=quick)
     factor = program.factor
     targets = as_fast(rows, AFTER, {BEFORE: factor}) if factor else beside(rows, AFTER, [BEFORE])
     contest.keep(attach(rows, AFTER, targets))
+
+
+def measure_replacement(replacement: Replacement, contest: Contest, *, quick: bool) -> None:
+    """Run a program with one function replaced, and state what it gained."""
+    program, runs = replacement.program, []
+    for name, patch in replacement.variants:
+        ours = name == in_place.OURS
+        row = Measurement(
+            "only_the_function", program.label, name, "loopless" if ours else "torch",
+            "ours" if ours else "reference", unit="steps/s",
+        )  # fmt: skip
+        runs.append((row, (f"{program.name}_before", patch)))
+    contest.keep(judge_in_place(measure_in_turn(runs, program, contest, quick=quick)))
+
+
+def judge_in_place(rows: Rows) -> list[Measurement]:
+    """State how many times as fast as the original the others are."""
+    others = [row.contender for row in rows if row.contender != in_place.ORIGINAL]
+    for name in others:
+        rows = attach(rows, name, beside(rows, name, [in_place.ORIGINAL]))
+    return list(rows)
+
+
+def measure_in_turn(
+    runs: list[tuple[Measurement, tuple[str, ...]]],
+    program: Program,
+    contest: Contest,
+    *,
+    quick: bool,
+) -> list[Measurement]:
+    """Run programs in turn, each in processes of its own, and take the medians.
+
+    A run is its row, the name of the example and perhaps the function to replace in it.
+    """
+    steps, repeats = (program.quick_steps, 1) if quick else (program.steps, REPEATS)
+    rounds = [
+        [contest.measure(row, partial(child_number, name, str(steps), *patch))
+         for row, (name, *patch) in runs]
+        for _ in range(repeats)
+    ]  # fmt: skip
+    return [middle_of(same) for same in zip(*rounds, strict=True)]
 
 
 def middle_of(rows: Rows) -> Measurement:
@@ -289,13 +359,16 @@ def first_call() -> float:
     return time.perf_counter() - start
 
 
-def run_program(name: str, steps: int) -> float:
-    """Return the steps a second of one of the examples."""
+def run_program(name: str, steps: int, patch: str = "") -> float:
+    """Return the steps a second of one of the examples, perhaps with one function replaced."""
     torch.set_num_threads(1)
     names = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    if patch:
+        originals.patch(names, patch)
     return (names.get("train") or names["run"])(steps, 0)[0]
 
 
 if __name__ == "__main__":
-    what, *numbers = sys.argv[1:]
-    print(json.dumps(first_call() if what == "first" else run_program(what, int(numbers[0]))))
+    what, *words = sys.argv[1:]
+    number = first_call() if what == "first" else run_program(what, int(words[0]), *words[1:])
+    print(json.dumps(number))

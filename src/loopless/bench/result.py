@@ -66,7 +66,7 @@ class Headline:
     """A case that the README and the report show first: ours beside named contenders.
 
     `beside` pairs each contender with the name to show for it. The headlines of `group` "five" are
-    the hot spots that loopless began with.
+    the hot spots that loopless began with, those of "own" whole programs before and after.
     """
 
     what: str
@@ -74,7 +74,7 @@ class Headline:
     case: str
     ours: str
     beside: tuple[tuple[str, str], ...]
-    group: Literal["five", "further"] = "further"
+    group: Literal["five", "own", "further"] = "further"
 
 
 @dataclass

@@ -82,8 +82,8 @@ def quantity(value: float, unit: str) -> str:
     """Write a number with its unit, in as many digits as that unit needs."""
     if unit == "s":
         return duration(value)
-    if unit == "steps/s":
-        return f"{value:,.0f} steps/s" if value < 9_950 else f"{value / 1000:,.1f}k steps/s"
+    if unit in ("steps/s", "tokens/s"):
+        return f"{value:,.0f} {unit}" if value < 9_950 else f"{value / 1000:,.1f}k {unit}"
     return f"{value:,.0f} {unit}" if unit == "operations" else f"{value:.2f} {unit}"
 
 
