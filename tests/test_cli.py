@@ -83,7 +83,7 @@ def test_help_imports_no_array_library():
         (
             ("bench", "xyz"),
             (
-                "unknown suite 'xyz'. There are: returns, replay, q_learning, dqn_speed, "
+                "unknown suite 'xyz'. There are: returns, replay, q_learning, own_code, dqn_speed, "
                 "dqn_learning, ppo_speed, ppo_learning, avatarl, avatarl_learning, allo_speed, "
                 "allo_learning."
             ),

@@ -1,5 +1,6 @@
 """Every block of the documentation: Python runs, commands are understood by the real parser."""
 
+import importlib.util
 import inspect
 import re
 import shlex
@@ -83,6 +84,8 @@ def test_a_command_is_one_that_exists(command):
         case ["pip", "install", what]:
             project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
             assert set(re.findall(r"\w+", what)) <= set(project["optional-dependencies"])
+        case ["python", "-m", module, *_]:
+            assert importlib.util.find_spec(module) is not None
         case _:
             pytest.fail(f"nothing here knows whether {words[0]} exists")
 

@@ -39,9 +39,9 @@ def bench(
     is timed; exit code 1 means that ours were wrong, or that a suite failed.
 
     Args:
-        suites: What to measure: returns, replay, q_learning, dqn_speed, dqn_learning, ppo_speed,
-            ppo_learning, avatarl, avatarl_learning, allo_speed, allo_learning, or the path of
-            your own suite.
+        suites: What to measure: returns, replay, q_learning, own_code, dqn_speed, dqn_learning,
+            ppo_speed, ppo_learning, avatarl, avatarl_learning, allo_speed, allo_learning, or the
+            path of your own suite.
         quick: Fewer shapes and short budgets: about a minute a suite.
         json: File for the result; if none is named, bench-results/SUITE.json.
         threads: Threads for every library, and cores to pin to.
