@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from loopless.bench.result import Measurement, Role
 from loopless.bench.targets import Rows, as_rate, at_most, attach, ratio, speeds, stated, values
@@ -46,3 +47,13 @@ def gains(rows: Rows, first: str, what: str) -> list[Measurement]:
         gain = ratio(speed[name], speed.get(first))
         rows = attach(rows, name, [stated(gain, f"× as fast as {what}")])
     return list(rows)
+
+
+def per_item(row: Measurement, count: int, extra_s: float = 0.0) -> Measurement:
+    """Convert seconds per call to seconds per item, `count` of them in a call, plus `extra_s`."""
+
+    def share(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds / count + extra_s
+
+    low, high = share(row.lower_quartile), share(row.upper_quartile)
+    return replace(row, value=share(row.value), lower_quartile=low, upper_quartile=high)

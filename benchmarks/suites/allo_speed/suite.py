@@ -21,13 +21,13 @@ from typing import Any
 from loopless.bench.contest import Contender, Contest
 from loopless.bench.result import Headline, Measurement, Result, Role
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, at_most, attach, per_item, ratio, stated, values
+from loopless.bench.targets import Rows, as_fast, at_most, attach, ratio, stated, values
 from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
 from suites.allo_speed import cases
 from suites.allo_speed.cases import BY_BATCHES, ORIGINAL, OURS, TOLERANCE, Follower, Learning
 from suites.processes import one_thread, prepare_like_training, run_child, time_shares
-from suites.promises import as_rates, gains
+from suites.promises import as_rates, gains, per_item
 
 SMALL, LARGE = Learning(256), Learning(1024)
 STEPS = 20_000

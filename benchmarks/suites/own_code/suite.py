@@ -23,12 +23,13 @@ import loopless as ll
 from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, at_most, attach, beside, per_item
+from loopless.bench.targets import Rows, as_fast, at_most, attach, beside
 from loopless.bench.timing import Budget
 from pages import Lines, grid, section
 from suites.own_code import in_place, originals, plain
 from suites.own_code.plain import PPOUpdates, QUpdates, Updates, mlp
 from suites.processes import one_thread, run_child, torch
+from suites.promises import per_item
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "adopt"
 FUSE, EAGER = "loopless.fuse", "PyTorch, eager, fused Adam"

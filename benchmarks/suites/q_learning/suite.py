@@ -18,12 +18,12 @@ import loopless as ll
 from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, attach, beside, per_item, values
+from loopless.bench.targets import Rows, as_fast, attach, beside, values
 from loopless.bench.timing import Budget
 from loopless.reference import q_learning
 from pages import Lines, claims, grid, grouped, section
 from suites.processes import jax, jnp, prepare_like_training, torch
-from suites.promises import limit
+from suites.promises import limit, per_item
 from suites.q_learning import plain, updates
 from suites.q_learning.peers import BASELINES, PEERS, SBX, can
 from suites.q_learning.plain import EAGER, FUSED_ADAM, PROPOSALS

@@ -88,13 +88,3 @@ def as_rate(row: Measurement, count: int, unit: str) -> Measurement:
         lower_quartile=None if high is None else count / high,
         upper_quartile=None if low is None else count / low,
     )
-
-
-def per_item(row: Measurement, count: int, extra_s: float = 0.0) -> Measurement:
-    """Convert seconds per call to seconds per item, `count` of them in a call, plus `extra_s`."""
-
-    def share(seconds: float | None) -> float | None:
-        return None if seconds is None else seconds / count + extra_s
-
-    low, high = share(row.lower_quartile), share(row.upper_quartile)
-    return replace(row, value=share(row.value), lower_quartile=low, upper_quartile=high)
