@@ -40,6 +40,7 @@ print([m for m in ("torch", "jax", "triton") if m in sys.modules])
     assert python(code) == "[]"
 
 
+@pytest.mark.slow
 def test_second_process_compiles_nothing(tmp_path):
     code = """
 import numpy as np, loopless as ll

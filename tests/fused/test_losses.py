@@ -12,6 +12,8 @@ from torch.distributions import Beta, Categorical, Independent, Normal
 
 from loopless.fused.tracing import flatten
 
+pytestmark = pytest.mark.slow
+
 N, GAMMA = 8, 0.99
 
 

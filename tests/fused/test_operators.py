@@ -12,6 +12,8 @@ from loopless.fused.lowering import lower, missing
 from loopless.fused.operators import OPERATORS
 from loopless.fused.tracing import flatten
 
+pytestmark = pytest.mark.slow
+
 BY_NAME = {case.name: case for case in CASES}
 
 

@@ -16,6 +16,8 @@ from loopless.train.dqn.config import DQN
 from loopless.train.ppo.algorithm import build as build_ppo
 from loopless.train.ppo.config import PPO
 
+pytestmark = pytest.mark.slow
+
 CLOSE = {"rtol": 1e-5, "atol": 1e-7}
 OBS = Box((4,))
 

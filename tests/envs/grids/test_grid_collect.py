@@ -116,6 +116,7 @@ def ends_of(world, paths, limit, steps):
         at += len(states)
 
 
+@pytest.mark.slow
 def test_pairs_from_the_buffer_have_the_exact_law():
     """Total variation of each row of the kernel, against the exact one of episodes this long."""
     world = make_grid("DR,.,.\n.,X,.\n.,.,.")

@@ -31,6 +31,8 @@ from loopless.reference.replay import TransitionList
 from loopless.replay.device import RingBuffer, random_words
 from loopless.replay.device.ring import Ring
 
+pytestmark = pytest.mark.slow
+
 KEY = jax.random.key(0)
 ENDS = ["", "", "terminated", "truncated"]
 # JAX compiles for each shape: capacity, envs, n and the sizes of blocks come from a short list.

@@ -49,6 +49,7 @@ def test_no_row_is_close_to_a_threshold(variant):
     assert case.answer(variant).margins.min() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda each: each.name)
 def test_everyone_gives_the_right_answer(contender):
     row = enter(contender, "loss", CASE).row

@@ -9,6 +9,8 @@ from dqn_cases import algorithm_of, small
 from dqn_checks import updates_are_plain_python_s
 from plain_update import Adam, flat, gradients, loss_of, shaped, target_of, values_of
 
+pytestmark = pytest.mark.slow
+
 VARIANTS = {
     "vanilla": {"target": "off"},
     "dqn": {},
