@@ -10,6 +10,8 @@ from torch import nn
 
 import loopless as ll
 
+pytestmark = pytest.mark.slow
+
 GAMMA, TAU = 0.9, 0.1
 
 

@@ -18,6 +18,8 @@ from loopless.fused.lowering import is_random, lower, missing
 from loopless.fused.operators import OPERATORS, RANDOM, convolutions
 from loopless.fused.tracing import flatten
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def strict_x64():
