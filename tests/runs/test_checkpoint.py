@@ -259,6 +259,16 @@ def test_a_best_that_a_dying_process_did_not_point_to_is_pointed_to(checkpoints)
     assert checkpoints.best() == "step_000000000002"
 
 
+@pytest.mark.parametrize("pointer", ["step_000000000001\n", "", None])
+def test_a_latest_that_a_dying_process_did_not_set_is_set(checkpoints, pointer):
+    for step in (1, 2):
+        checkpoints.save(step, state(), {})
+    latest = checkpoints.run / "latest"
+    latest.unlink() if pointer is None else latest.write_text(pointer)
+    checkpoints.trim_after(2)
+    assert latest.read_text() == "step_000000000002\n"
+
+
 def test_a_best_that_was_marked_after_its_save_stays(checkpoints):
     for step in (1, 2):
         checkpoints.save(step, state(), {}, best=step == 1)

@@ -137,16 +137,25 @@ class Checkpoints:
     def trim_after(self, step: int) -> list[str]:
         """Delete the checkpoints after `step`, where a run was resumed, and return their names.
 
-        Without this, a later resume would continue from a past that the run has left.
+        Without this, a later resume would continue from a past that the run has left. `latest` and
+        `best` are put right, too: a process may have died before it could set them.
         """
         late = [name for name in self.names() if _step(name) > step]
         with writing(f"into {self.folder}"):
+            self._restore_latest(f"step_{step:012d}")
             self._restore_best(f"step_{step:012d}", late)
             for name in late:
                 atomic.remove(self.folder / name)
             if late:
                 atomic.synchronize(self.folder)
         return late
+
+    def _restore_latest(self, name: str) -> None:
+        """Point `latest` to the checkpoint from which the run goes on."""
+        pointer, data = self.run / "latest", f"{name}\n".encode()
+        is_right = pointer.is_file() and pointer.read_bytes() == data
+        if name in self.names() and not is_right:
+            atomic.write_file(pointer, data)
 
     def _restore_best(self, name: str, late: list[str]) -> None:
         """Point `best` to the checkpoint that was the best when `name` was saved.
