@@ -18,7 +18,7 @@ gym = gymnasium.spaces
         (gym.Box(0, 9, (2, 2), np.int64), Box((2, 2), "float32", 0.0, 9.0)),
         (gym.Box(0, 255, (8, 8, 3), np.uint8), Box((8, 8, 3), "uint8", 0.0, 255.0)),
         (gym.Box(np.float32([0, -1]), np.float32([1, 2])), Box((2,), "float32", (0, -1), (1, 2))),
-        (gym.Discrete(4, start=2), Box((4,), "float32", 0.0, 1.0)),
+        (gym.Discrete(4, start=2), Box((4,), "float32", 0.0, 1.0, one_hot_start=2)),
     ],
     ids=str,
 )
@@ -29,7 +29,7 @@ def test_observations_are_bytes_or_float32(space, stored):
 @pytest.mark.parametrize(
     ("space", "described"),
     [
-        (gym.Discrete(4, start=2), Discrete(4)),
+        (gym.Discrete(4, start=2), Discrete(4, start=2)),
         (gym.MultiDiscrete([2, 3]), MultiDiscrete((2, 3))),
         (gym.Box(-2, 2, (1,), np.float32), Box((1,), "float32", -2.0, 2.0)),
     ],

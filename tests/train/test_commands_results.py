@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from run_results import TINY, command
 
+import loopless
 from loopless.envs import Box, autoreset
 from loopless.envs.compiled.tables import Pixels
 from loopless.runs import checkpoint
@@ -87,15 +88,16 @@ def example():
 
 def test_an_exported_policy_acts_like_the_network_from_numpy_alone(run, example, capsys, tmp_path):
     assert command("export", run, "--output", tmp_path / "mine.safetensors") == 0
-    policy = example.Policy(tmp_path / "mine.safetensors")
+    policy = loopless.load_policy(tmp_path / "mine.safetensors")
     assert policy.card["run"] == "mine"
     assert policy.card["env"] == TINY.env
     weights = Checkpoints(run).load("best", kind="weights").arrays["weights/online"]
     algorithm = build(TINY, Box((5,)), 2)
     obs = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)
     values = np.asarray(algorithm.values(jnp.asarray(weights), obs))
-    np.testing.assert_allclose([policy.values(x) for x in obs], values, rtol=1e-5, atol=1e-6)
-    assert [policy(x) for x in obs] == values.argmax(-1).tolist()
+    np.testing.assert_allclose(policy.outputs(obs), values, rtol=1e-5, atol=1e-6)
+    assert [policy(x) for x in obs] == values.argmax(-1).tolist() == policy(obs).tolist()
+    assert [loopless.load_policy(run)(x) for x in obs] == policy(obs).tolist()
     returns = example.main(
         [str(tmp_path / "mine.safetensors"), "--episodes", "3",
          "--env", "loopless.envs.worlds.gym:loopless/Chain-v0"]
@@ -112,7 +114,7 @@ def test_an_export_goes_into_the_run_if_no_place_is_named(copied, capsys):
 
 
 @pytest.mark.parametrize("options", [{"duelling": True}, {"activation": "selu"}], ids=str)
-def test_exported_pictures_are_seen_by_numpy_as_by_the_network(options, example, tmp_path):
+def test_exported_pictures_are_seen_by_numpy_as_by_the_network(options, tmp_path):
     config = replace(TINY, env="loopless/Pixels-v0", hidden=(8,), **options)
     env = Pixels()
     algorithm = build(config, autoreset(env, 1).obs_space, env.actions)
@@ -120,8 +122,7 @@ def test_exported_pictures_are_seen_by_numpy_as_by_the_network(options, example,
     weights = np.random.default_rng(0).normal(size=size).astype(np.float32) / 5
     arrays, card = dqn.export(config, {"online": weights})
     checkpoint.export_weights(tmp_path / "p.safetensors", arrays, card)
-    policy = example.Policy(tmp_path / "p.safetensors")
+    policy = loopless.load_policy(tmp_path / "p.safetensors")
     pictures = np.random.default_rng(1).integers(0, 256, (3, *env.obs_shape)).astype(np.uint8)
     values = np.asarray(algorithm.values(jnp.asarray(weights), pictures))
-    found = [policy.values(picture) for picture in pictures]
-    np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(policy.outputs(pictures), values, rtol=1e-4, atol=1e-4)

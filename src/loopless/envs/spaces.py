@@ -12,7 +12,7 @@ first reset on. Box actions have no masks.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -24,9 +24,10 @@ METHOD, KEY = "action_masks", "action_mask"
 
 @dataclass(frozen=True)
 class Discrete:
-    """One choice out of `n`, numbered from 0."""
+    """One choice out of `n`, numbered from 0; the environment numbers them from `start`."""
 
     n: int
+    start: int = field(default=0, repr=False)
 
     shape: ClassVar[tuple[int, ...]] = ()
     dtype: ClassVar[str] = "int32"
@@ -47,12 +48,17 @@ class MultiDiscrete:
 
 @dataclass(frozen=True)
 class Box:
-    """Numbers of a shape and a dtype, between `low` and `high` (one bound, or one per number)."""
+    """Numbers of a shape and a dtype, between `low` and `high` (one bound, or one per number).
+
+    one_hot_start: if these are one-hot rows of a Discrete space, the number that the first place
+    stands for; None for all other observations.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     low: float | tuple[float, ...] = -np.inf
     high: float | tuple[float, ...] = np.inf
+    one_hot_start: int | None = field(default=None, repr=False)
 
     @property
     def is_image(self) -> bool:
@@ -70,7 +76,7 @@ def observations(space, what: str) -> Box:
     """
     kind = type(space).__name__
     if kind == "Discrete":
-        return Box((int(space.n),), "float32", 0.0, 1.0)
+        return Box((int(space.n),), "float32", 0.0, 1.0, one_hot_start=int(space.start))
     if kind == "Box" and np.dtype(space.dtype).kind in "buif":
         dtype = "uint8" if space.dtype == np.uint8 else "float32"
         return Box(tuple(space.shape), dtype, _bound(space.low), _bound(space.high))
@@ -85,7 +91,7 @@ def actions(space, what: str) -> Space:
     """Return the description of a Gymnasium action `space`; EnvError if it is of another kind."""
     kind = type(space).__name__
     if kind == "Discrete":
-        return Discrete(int(space.n))
+        return Discrete(int(space.n), int(space.start))
     if kind == "MultiDiscrete" and space.nvec.ndim == 1 and not np.any(space.start):
         return MultiDiscrete(tuple(space.nvec.tolist()))
     if kind == "Box" and np.dtype(space.dtype).kind == "f":

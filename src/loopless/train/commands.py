@@ -183,7 +183,7 @@ def play(
 
     if record is not None:
         film.check(record)
-    run, config, weights = _load_weights(path, checkpoint, agent)
+    run, config, weights = load_weights(path, checkpoint, agent)
     module = registry.trainer(run.trainer)
     if not hasattr(module, "player"):
         raise BadConfig([f"{path} is a run of {run.trainer}, which plays in no environment."])
@@ -206,7 +206,7 @@ def sample(path: Path, prompt: str, checkpoint: str, options: Mapping[str, Any])
     run = RunFolder.open(path)
     if run.trainer not in ("lm", "avatarl"):
         raise BadConfig([f"{path} is a run of {run.trainer}; only lm and avatarl write text."])
-    _, config, weights = _load_weights(path, checkpoint, 0)
+    _, config, weights = load_weights(path, checkpoint, 0)
     from loopless.train.lm import sampling
 
     settings = sampling.SamplingOptions(**options)
@@ -223,14 +223,14 @@ def export(path: Path, output: Path | None, checkpoint: str, agent: int) -> None
     """`loopless export RUN`: write the policy as one safetensors file, and a card beside it."""
     from loopless.runs.checkpoint import export_weights
 
-    run, config, weights = _load_weights(path, checkpoint, agent)
+    run, config, weights = load_weights(path, checkpoint, agent)
     arrays, card = registry.trainer(run.trainer).export(config, weights)
     target = output or run.path / "policy.safetensors"
     export_weights(target, arrays, {"run": run.name, "trainer": run.trainer, **card})
     print(f"Wrote {target} and {target.with_suffix('.json')}")
 
 
-def _load_weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, Any, Any]:
+def load_weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, Any, Any]:
     """Return a run, its config, and the weights of one of its agents."""
     from loopless.runs.checkpoint import Checkpoints
 

@@ -215,7 +215,7 @@ BOX, SOME = gymnasium.spaces.Box(0, 1, (1,), np.float32), np.zeros(1, np.float32
 @pytest.mark.parametrize(
     ("space", "described", "given", "taken"),
     [
-        (gymnasium.spaces.Discrete(3, start=5), Discrete(3), [0, 2], [5, 7]),
+        (gymnasium.spaces.Discrete(3, start=5), Discrete(3, 5), [0, 2], [5, 7]),
         (gymnasium.spaces.MultiDiscrete([2, 9]), MultiDiscrete((2, 9)), [[0, 8], [1, 3]], None),
         (
             gymnasium.spaces.Box(-1, 1, (2,), np.float64),

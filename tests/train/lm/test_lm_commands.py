@@ -11,7 +11,7 @@ from run_results import rows
 
 from loopless.nets.gpt.weights import read_gpt2
 from loopless.text.tokenizer import load
-from loopless.train.commands import _load_weights
+from loopless.train.commands import load_weights
 from loopless.train.lm import sampling
 from loopless.train.lm.algorithm import load_model
 from loopless.train.lm.run import TextRun
@@ -96,7 +96,7 @@ def test_what_follows_a_space_begins_a_word(folder):
     tokenizer = load(path / "data" / "tokenizer.json")
     ids, space = sampling._encode_prompt(tokenizer, "x = ")
     assert (tokenizer.decode(ids), space) == ("x =", True)
-    model = load_model(*_load_weights(path, "best", 0)[1:])
+    model = load_model(*load_weights(path, "best", 0)[1:])
     options = sampling.SamplingOptions(1, 1.0, 3, 1.0, 0)
     for seed in range(5):
         (one,) = sampling._choose_after_space(model, tokenizer, ids, jax.random.key(seed), options)
@@ -119,7 +119,7 @@ def test_an_export_is_read_as_gpt2_weights(folder, tmp_path, capsys):
     assert command("export", path, "--output", file) == 0
     card = json.loads(file.with_suffix(".json").read_text())
     assert (card["model_type"], card["n_layer"], card["n_head"]) == ("gpt2", 1, 2)
-    found, expected = read_gpt2(file), load_model(*_load_weights(path, "best", 0)[1:])
+    found, expected = read_gpt2(file), load_model(*load_weights(path, "best", 0)[1:])
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -35,7 +35,7 @@ def export(config: DQN, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dic
 
     from loopless.nets.q_network import plain_layers
     from loopless.train.dqn.algorithm import build
-    from loopless.train.engine.export import describe_network
+    from loopless.train.engine.export import describe_network, describe_observations
     from loopless.train.engine.players import evaluation_envs
 
     with evaluation_envs(config, 1, 0) as envs:
@@ -44,8 +44,9 @@ def export(config: DQN, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dic
     arrays, layers, start = describe_network(plain_layers(net), net.images)
     card = {
         "env": config.env,
-        "observation": {"shape": list(obs.shape), "dtype": obs.dtype},
+        "observation": describe_observations(obs),
         "actions": actions,
+        "first_action": envs.action_space.start,
         "activation": config.activation,
         **layers,
         "use": start + "For each layer but the last: x = activation(x @ weight + bias). Last: "

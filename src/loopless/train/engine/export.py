@@ -5,12 +5,22 @@ from typing import Any
 
 import numpy as np
 
+from loopless.envs.spaces import Box
+
 FLAT = "x is the observation, flat, as float32; a Discrete one as one-hot. "
 PICTURE = (
     "x is the image [height, width, channels] as float32, divided by 255 if it was bytes. "
     "For each of conv: x = activation(convolution(x, weight) + bias), the weight being "
     "[height, width, in, out], no padding, by its stride. Then x is flattened row by row. "
 )
+
+
+def describe_observations(obs: Box) -> dict[str, Any]:
+    """Return the card's entry about observations, as the environment gives them."""
+    if obs.one_hot_start is not None:
+        discrete = {"n": obs.shape[0], "start": obs.one_hot_start}
+        return {"shape": list(obs.shape), "dtype": obs.dtype, "discrete": discrete}
+    return {"shape": list(obs.shape), "dtype": obs.dtype}
 
 
 def describe_network(

@@ -32,10 +32,15 @@ def player(config: PPO, weights: Mapping[str, Any]) -> Any:
 
 def export(config: PPO, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arrays of a policy, and a card that says how to use them."""
+    from loopless.envs.spaces import Discrete
     from loopless.train.engine.players import evaluation_envs
     from loopless.train.ppo.algorithm import build
     from loopless.train.ppo.policy import describe_policy
 
     with evaluation_envs(config, 1, 0) as envs:
         algorithm = build(config, envs.obs_space, envs.action_space, envs.max_steps)
-    return describe_policy(algorithm, weights)
+        actions = envs.action_space
+    arrays, card = describe_policy(algorithm, weights)
+    if isinstance(actions, Discrete):
+        card["first_action"] = actions.start
+    return arrays, card

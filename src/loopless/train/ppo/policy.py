@@ -15,7 +15,7 @@ from loopless.compiled.mlp import generator
 from loopless.envs.hosted.blocks import Block
 from loopless.nets.acting import PolicyActor
 from loopless.nets.distributions import ChoiceHead, Head
-from loopless.train.engine.export import describe_network
+from loopless.train.engine.export import describe_network, describe_observations
 from loopless.train.engine.rollouts import LARGEST, SMALLEST
 from loopless.train.ppo.algorithm import PPOAlgorithm
 
@@ -159,6 +159,7 @@ def describe_policy(
         variance = np.asarray(weights["obs_variance"]) + np.float32(SMALLEST)
         arrays["obs_mean"] = np.asarray(weights["obs_mean"])
         arrays["obs_scale"] = np.float32(1) / np.sqrt(variance)
+        layers["obs_clip"] = LARGEST
         start += NORMALIZE
     if net.core is not None:
         arrays |= {
@@ -173,7 +174,7 @@ def describe_policy(
     actions, choice = _describe_actions(algorithm.head)
     card = {
         "env": config.env,
-        "observation": {"shape": list(obs.shape), "dtype": obs.dtype},
+        "observation": describe_observations(obs),
         **actions,
         "activation": config.activation,
         "core": config.core,

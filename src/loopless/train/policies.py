@@ -1,0 +1,78 @@
+"""`loopless.load_policy`: a trained policy as a function from NumPy observations to actions.
+
+How it acts stands in `nets/exported.py`, which needs NumPy alone; only to read a run, which keeps
+weights in the trainer's own form, are JAX and the trainer imported.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from loopless.nets.exported import Policy
+from loopless.runs.failures import BadRun
+
+NAME = "policy.safetensors"
+LARGEST_CARD = 1 << 20  # bytes
+
+
+def load_policy(folder: str | Path, *, checkpoint: str = "best", agent: int = 0) -> Policy:
+    """Return the policy of a run, or of what `loopless export` wrote, as a callable.
+
+        policy = loopless.load_policy("runs/ppo-CartPole-v1-0")
+        action = policy(observation)        # as the environment takes it; or [n] for [n, ...]
+        policy.reset()                      # a recurrent policy, at the start of each episode
+
+    folder: a run of `train dqn` or `train ppo`; the folder of an export, or its file.
+    checkpoint: of a run: best, latest, or the name of a checkpoint.
+    agent: of a run with several seeds: the number of the agent.
+    """
+    path = Path(folder)
+    if path.is_dir() and (path / "run.json").exists():
+        return Policy(*_export(path, checkpoint, agent))
+    file = path / NAME if path.is_dir() else path
+    if not file.is_file() or file.suffix != ".safetensors":
+        raise BadRun(
+            f"load_policy: {path} is neither a run nor an export. Name the folder of a run of "
+            f"dqn or ppo, or the .safetensors file that `loopless export` wrote."
+        )
+    return Policy(*_read(file))
+
+
+def _export(path: Path, checkpoint: str, agent: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return arrays and card of a run's policy, as `loopless export` would write them."""
+    from loopless.train import commands, registry
+
+    run, config, weights = commands.load_weights(path, checkpoint, agent)
+    module = registry.trainer(run.trainer)
+    if not hasattr(module, "player"):
+        raise BadRun(f"load_policy: {path} is a run of {run.trainer}, which has no policy.")
+    arrays, card = module.export(config, weights)
+    return arrays, {"run": run.name, "trainer": run.trainer, **card}
+
+
+def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return arrays and card of an export; raise BadRun if they do not belong together."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    card_file = file.with_suffix(".json")
+    try:
+        if card_file.stat().st_size > LARGEST_CARD:
+            raise BadRun(f"load_policy: {card_file} is larger than a card can be.")
+        card = json.loads(card_file.read_text(encoding="utf-8"))
+        arrays = load(file.read_bytes())
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
+        raise BadRun(f"load_policy: cannot read {file} and its card: {error}") from error
+    if problem := _mismatch(arrays, card):
+        raise BadRun(f"load_policy: {file} {problem}")
+    return arrays, card
+
+
+def _mismatch(arrays: dict[str, Any], card: Any) -> str:
+    """Return what is wrong with an export; nothing, if arrays and card belong together."""
+    if not isinstance(card, dict) or not {"actions", "layers", "observation"} <= card.keys():
+        return "holds no policy: its card names no layers and actions. Export a run of dqn or ppo."
+    shapes = {name: [list(array.shape), array.dtype.name] for name, array in arrays.items()}
+    if shapes != card.get("arrays"):
+        return "and its card differ in the names and shapes of arrays. Export the run again."
+    return ""
