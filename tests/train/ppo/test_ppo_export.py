@@ -11,7 +11,8 @@ from loopless.train.ppo.algorithm import build
 from loopless.train.ppo.policy import describe_policy, make_policy
 
 KINDS = {
-    "choice, normalised": (CHOICE, {"normalize_obs": True}),
+    "choice, normalized": (CHOICE, {"normalize_obs": True}),
+    "numbers, normalized": (NUMBERS, {"normalize_obs": True, "squash": True}),
     "choices": (CHOICES, {}),
     "numbers": (NUMBERS, {}),
     "numbers, squashed": (NUMBERS, {"squash": True, "state_std": True}),
