@@ -61,9 +61,10 @@ def test_a_run_says_what_came_out(folder):
     last = rows(folder / "runs" / "hard")[-1]
     values = {name: f"{last[f'{name}_per_character']:.3f}" for name in ("validation", *COMPARED)}
     assert TextRun.outcome(None, last) == (
-        f"Validation cross-entropy {values['validation']} nats per character (critic "
-        f"{values['critic']}, token trigram {values['token_trigram']}, character trigram "
-        f"{values['character_trigram']})."
+        f"Validation cross-entropy {last['validation_loss']:.3f} nats per token (critic "
+        f"{last['critic_loss']:.3f}, token trigram {last['token_trigram_loss']:.3f}); "
+        f"{values['validation']} nats per character (critic {values['critic']}, token trigram "
+        f"{values['token_trigram']}, character trigram {values['character_trigram']})."
     )
     by_tokens = {"validation_loss": 2.0, "token_trigram_loss": 3.0}
     said = "Validation cross-entropy 2.000 nats per token (token trigram 3.000)."

@@ -29,7 +29,6 @@ REFRESH_S = 0.25
 LINES_VARIABLE = "LOOPLESS_LINES_EVERY"  # seconds between lines, for programs that read them
 EVERY_S = 10.0
 FIRST_LINE_S = 2.0  # early, to show that the run has started
-MOST_VALUES = 100  # of one metric, of which the mean is shown
 LAST_LINE_S = 2.0  # how long `close` waits for a terminal that does not take the last line
 
 
@@ -42,8 +41,8 @@ class Progress:
             progress.update({"return_mean": 312.4, "loss": 0.0123})
             progress.note("saved step 100,000")                  # a line above the display
 
-    A metric of several seeds is a sequence, and its mean is shown. Shown values are means over the
-    last few seconds, like the rate.
+    The last value of each metric is shown, the same that the log has; of a metric of several seeds,
+    a sequence, the mean over seeds.
     """
 
     def __init__(
@@ -54,18 +53,14 @@ class Progress:
         name: str = "",
         show: Sequence[str] = ("return_mean", "eval_return", "loss"),
         every_s: float | None = None,
-        window_s: float = 5.0,
         file: IO[str] | None = None,
         terminal: bool | None = None,
         width: int | None = None,
     ):
         self._clock, self._total, self._name = clock, total, name
         self._every_s = _lines_every() if every_s is None else every_s
-        self._window_s = window_s
         self._first_step = clock.step
-        self._values: dict[str, deque[tuple[float, float]]] = {
-            metric: deque(maxlen=MOST_VALUES) for metric in show
-        }
+        self._values = dict.fromkeys(show, math.nan)
         self._notes: deque[str] = deque()
         self._outcome, self._closed = "", Event()
         file = sys.stderr if file is None else file
@@ -91,11 +86,10 @@ class Progress:
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Record the newest values of the shown metrics; None and NaN count as missing."""
-        now = monotonic()
-        for metric, recent in self._values.items():
+        for metric in self._values:
             value = _mean(values.get(metric))
             if math.isfinite(value):
-                recent.append((now, value))
+                self._values[metric] = value
 
     def note(self, text: str) -> None:
         """Print a line once, above the display."""
@@ -131,17 +125,8 @@ class Progress:
             left_s=left / pace if pace > 0 else 0.0 if left <= 0 else math.nan,
             shares=window.shares,
             memory_bytes=resident_bytes(),
-            values={metric: self._recent_mean(pairs) for metric, pairs in self._values.items()},
+            values=dict(self._values),
         )
-
-    def _recent_mean(self, values: deque[tuple[float, float]]) -> float:
-        """Return the mean over the last few seconds, or the last value if it is older."""
-        pairs = list(values)
-        if not pairs:
-            return math.nan
-        horizon = pairs[-1][0] - self._window_s
-        recent = [value for time, value in pairs if time >= horizon]
-        return sum(recent) / len(recent)
 
     def _run(self) -> None:
         # Anything may go wrong with a terminal, and must not disturb training.

@@ -25,7 +25,7 @@ LABELS = {
     "similarity_mean": "similarity",
     "eigenvalue_error": "eigenvalue error",
     "graph_loss": "graph",
-    "validation_loss": "validation",
+    "validation_loss": "validation nats/token",
     "tokens_per_second": "tokens/s",
 }
 

@@ -73,7 +73,8 @@ class Run:
         score = last.get("eval_return", last.get("return_mean"))
         if score is None:
             return None
-        return f"Return {', '.join(f'{value:.1f}' for value in np.atleast_1d(score))}."
+        shown = np.round(np.atleast_1d(score).astype(float), 1) + 0.0  # no −0.0
+        return f"Return {', '.join(f'{value:.1f}' for value in shown)}."
 
     def close(self) -> None:
         """Release what the run holds: here, nothing."""

@@ -187,19 +187,20 @@ class TextRun(Run):
 
     def outcome(self, last: Mapping[str, Any]) -> str | None:
         """Return the result in words, from the last metrics; None if they do not tell."""
-        unit = "character" if "validation_per_character" in last else "token"
-        ending = "_per_character" if unit == "character" else "_loss"
-        if f"validation{ending}" not in last:
+        if "validation_loss" not in last:
             return None
-        others = [
-            f"{name.replace('_', ' ')} {last[f'{name}{ending}']:.3f}"
-            for name in ("critic", *TRIGRAMS)
-            if f"{name}{ending}" in last
-        ]
-        return (
-            f"Validation cross-entropy {last[f'validation{ending}']:.3f} nats per {unit} "
-            f"({', '.join(others)})."
-        )
+        units = {"_loss": "nats per token", "_per_character": "nats per character"}
+        sentences = []
+        for ending, unit in units.items():
+            others = [
+                f"{name.replace('_', ' ')} {last[f'{name}{ending}']:.3f}"
+                for name in ("critic", *TRIGRAMS)
+                if f"{name}{ending}" in last
+            ]
+            beside = f" ({', '.join(others)})" if others else ""
+            if f"validation{ending}" in last:
+                sentences.append(f"{last[f'validation{ending}']:.3f} {unit}{beside}")
+        return f"Validation cross-entropy {'; '.join(sentences)}."
 
 
 def _pad_into_groups(windows: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:
