@@ -3,8 +3,10 @@
 They are registered with Gymnasium by text entry points, so that worker processes find them.
 """
 
+import ctypes
 import os
 import signal
+import time
 
 import gymnasium
 import numpy as np
@@ -109,6 +111,26 @@ def many_echoes(num_envs, kind="Box"):
     return gymnasium.vector.SyncVectorEnv([lambda: Echo(kind)] * num_envs)
 
 
+# What a step may wrongly return, and its place among (obs, reward, terminated, truncated).
+WRONG = {
+    "an observation that is one number": (0, np.float32(0.5)),
+    "an observation of one number": (0, np.zeros(1, np.float32)),
+    "an observation of two rows": (0, np.zeros((2, 2), np.float32)),
+    "an observation of complex numbers": (0, np.zeros(2, complex)),
+    "an observation of text": (0, np.array(["a", "b"])),
+    "a ragged observation": (0, [1.0, [2.0]]),
+    "no observation": (0, None),
+    "a reward as text": (1, "1.0"),
+    "a reward as an array": (1, np.ones(1)),
+    "no reward": (1, None),
+    "a complex reward": (1, 1j),
+    "a flag as text": (2, "False"),
+    "a flag as an array": (2, np.zeros(1, bool)),
+    "no flag": (3, None),
+    "a flag of two": (3, 2),
+}
+
+
 class Bad(gymnasium.Env):
     """An environment that goes wrong at step `at`, or at a reset, in the way that `how` says."""
 
@@ -138,7 +160,40 @@ class Bad(gymnasium.Env):
             raise OSError("the simulator is out of paper")
         elif now and self.how == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        elif now and self.how == "sleep":
+            time.sleep(1000)
+        elif now and self.how == "loop":
+            while True:
+                pass
+        elif now and self.how == "hold the lock":
+            mutex, libc = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
+            libc.pthread_mutex_lock(mutex)
+            libc.pthread_mutex_lock(mutex)  # C code that never lets another thread run
+        elif now and self.how == "four":
+            return obs, reward, False, {}
+        elif now and self.how in WRONG:
+            place, value = WRONG[self.how]
+            returned = [obs, reward, False, False, {}]
+            returned[place] = value
+            return tuple(returned)
         return obs, reward, False, False, {}
+
+
+class Bytes(gymnasium.Env):
+    """An environment whose space has bytes, and which returns `numbers` of another dtype."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+    observation_space = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, numbers=(1, 2), dtype="uint8"):
+        self.numbers = list(numbers) if dtype == "list" else np.array(numbers, dtype)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.uint8), {}
+
+    def step(self, action):
+        return self.numbers, 0.0, False, False, {}
 
 
 class Spaces(gymnasium.Env):
@@ -159,7 +214,7 @@ class Spaces(gymnasium.Env):
         return self.obs, 0.0, False, False, {}
 
 
-for name in ("Scripted", "Legal", "LegalMethod", "Echo", "Bad", "Spaces"):
+for name in ("Scripted", "Legal", "LegalMethod", "Echo", "Bad", "Bytes", "Spaces"):
     if f"tests/{name}-v0" not in gymnasium.registry:
         gymnasium.register(f"tests/{name}-v0", f"{__name__}:{name}")
 if "tests/Echoes-v0" not in gymnasium.registry:

@@ -125,6 +125,44 @@ def test_a_reward_that_is_no_number_ends_a_hosted_run_with_code_70(tmp_path, cap
     assert Checkpoints(tmp_path / "bad").load().step == 200
 
 
+@pytest.mark.parametrize(
+    ("how", "more", "starts", "says"),
+    [
+        ("raise", {}, "Traceback", "environment 0 raised OSError at its step 100"),
+        ("sleep", {"step_timeout": 0.3}, "Traceback", "environment 0 did not answer within 0.3 s"),
+        ("a flag as text", {}, "envs: ", "terminated = 'False' (str); True or False is expected"),
+    ],
+)
+def test_an_environment_that_misbehaves_ends_a_run_with_code_70(
+    tmp_path, capsys, monkeypatch, how, more, starts, says
+):
+    env_id = "support.scripted_envs:tests/Bad-v0"
+    words = flags(env=env_id, mode="hosted", runs=tmp_path, run="bad", eval_every=0, **more)
+    from support import scripted_envs
+
+    monkeypatch.setattr(scripted_envs.Bad.__init__, "__defaults__", (100, how, 0.0))
+    assert command("train", "dqn", *words) == 70
+    printed = capsys.readouterr().err
+    assert says in printed
+    assert f"\n{starts}" in printed
+    assert "session.py" not in printed
+    assert Checkpoints(tmp_path / "bad").load().step == 200
+
+
+def test_numbers_outside_the_observation_space_are_told_once(tmp_path, capsys, monkeypatch):
+    env_id = "support.scripted_envs:tests/Bad-v0"
+    words = flags(env=env_id, mode="hosted", runs=tmp_path, run="wide", eval_every=0)
+    from support import scripted_envs
+
+    monkeypatch.setattr(scripted_envs.Bad.__init__, "__defaults__", (3, "observation", 7.5))
+    assert command("train", "dqn", *words) == 0
+    printed = capsys.readouterr().err
+    assert printed.count("environment 0 gave 7.5 as number 1 of its observation") == 1
+    assert "2 numbers were outside the observation space" in printed
+    log = (tmp_path / "wide" / "metrics.jsonl").read_text()
+    assert log.count('"remark"') == 1
+
+
 def test_a_reward_that_is_no_number_ends_a_compiled_run_with_code_70(tmp_path, capsys, monkeypatch):
     right = Chain.step
 

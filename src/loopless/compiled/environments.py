@@ -39,13 +39,14 @@ def count(
 
 
 @jit()
-def finish(all_obs, next_obs, exact_reward, reward, terminated, truncated, final_obs):
+def finish(all_obs, next_obs, exact_reward, reward, terminated, truncated, final_obs, bounds):
     """Fill `next_obs` [T, N, D] from `all_obs` [T + 1, N, D], and `reward`.
 
-    Returns whether all numbers are finite. If `final_obs`, steps that ended an episode keep the
-    successors that `next_obs` holds already.
+    Returns whether all numbers are finite, and how many numbers of `next_obs` are outside `bounds`
+    [2, D], lowest and highest; [2, 0] if there are none. If `final_obs`, steps that ended an
+    episode keep the successors that `next_obs` holds already.
     """
-    finite = True
+    finite, outside = True, 0
     steps, envs, width = next_obs.shape
     for t in range(steps):
         for env in range(envs):
@@ -59,7 +60,9 @@ def finish(all_obs, next_obs, exact_reward, reward, terminated, truncated, final
             for i in range(width):
                 finite &= following[i] - following[i] == 0
                 finite &= successor[i] - successor[i] == 0
-    return finite
+            for i in range(bounds.shape[1]):
+                outside += successor[i] < bounds[0, i] or successor[i] > bounds[1, i]
+    return finite, outside
 
 
 @jit()

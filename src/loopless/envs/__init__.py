@@ -21,12 +21,22 @@ if TYPE_CHECKING:
 class EnvError(ValueError):
     """An environment that cannot be made, or that misbehaved: what, where, and what to do.
 
-    Commands turn it into one line and exit code 2.
+    Commands print its message and end with its exit code.
     """
+
+    exit_code = 2
+
+
+class EnvFault(EnvError):
+    """An environment that raised, hung, or returned what no environment may return."""
+
+    exit_code = 70
 
 
 class NonFiniteError(EnvError):
     """An environment gave NaN or infinity: sub-environment `env`, at its step `step` from 0."""
+
+    exit_code = 70
 
     def __init__(self, message: str, *, env: int, step: int) -> None:
         super().__init__(message)
@@ -81,7 +91,7 @@ _HOMES = {
     "compiled_ids": "compiled",
     "make_compiled": "compiled",
 }
-__all__ = sorted((*_HOMES, "EnvError", "NonFiniteError", "VectorStep"))  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted((*_HOMES, "EnvError", "EnvFault", "NonFiniteError", "VectorStep"))  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str):

@@ -65,6 +65,14 @@ class Box:
         """Return whether this is a picture [height, width, channels] of bytes."""
         return len(self.shape) == 3 and self.dtype == "uint8"
 
+    def bounds(self) -> np.ndarray:
+        """Return the lowest and highest numbers [2, size]; [2, 0] if nothing can be outside."""
+        size = int(np.prod(self.shape))
+        low, high = (np.broadcast_to(np.asarray(x), size) for x in (self.low, self.high))
+        lowest, highest = (0, 255) if self.dtype == "uint8" else (-np.inf, np.inf)
+        size = size if (low > lowest).any() or (high < highest).any() else 0
+        return np.array([low[:size], high[:size]], np.dtype(self.dtype))
+
 
 Space: TypeAlias = Discrete | MultiDiscrete | Box
 

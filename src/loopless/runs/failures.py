@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 # What a shell sees; the documentation explains them (docs/runs.md).
 USAGE, NON_FINITE, WRITE_FAILED, INTERRUPTED = 2, 70, 74, 75
+ENV_FAILED = 70
 
 
 class Failure(Exception):
@@ -50,7 +51,7 @@ class NonFinite(Failure):
 class EnvFailed(Failure):
     """An environment that failed during training; the agent was saved."""
 
-    exit_code = NON_FINITE
+    exit_code = ENV_FAILED
 
 
 class Interrupted(Failure):

@@ -47,7 +47,7 @@ class MetricsLog:
         self._append(step, kind, {name: _plain(name, value) for name, value in values.items()})
 
     def event(self, step: int, event: str, message: str = "") -> None:
-        """Log an event: "start", "resume", "interrupt", "nan", "error" or "end"."""
+        """Log an event: "start", "resume", "interrupt", "nan", "error", "remark" or "end"."""
         self._append(step, "event", {"event": event, "message": message})
 
     def flush(self) -> None:

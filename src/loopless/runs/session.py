@@ -5,8 +5,8 @@ for all trainers. `tests/runs/test_session.py` shows it with a trainer of a few 
 """
 
 import tomllib
-from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,16 +31,16 @@ TRACED = 6  # which chunk of a session --profile traces
 # Settings that may change when a run is resumed: they do not affect what is learned.
 MAY_CHANGE = {
     "steps", "run", "runs", "eval_every", "eval_episodes", "log_every", "plot_every",
-    "checkpoint_every", "on_nan", "profile", "tensorboard",
+    "checkpoint_every", "on_nan", "profile", "tensorboard", "step_timeout",
 }  # fmt: skip
 
 
 class Trainer(Protocol):
     """What a run and the commands need of a trainer. A step is whatever `total` counts.
 
-    It may also have `snapshot() -> arrays` for pictures of its own, `shown` (the metrics that the
-    display shows), and `judged_by` (the metric whose largest value marks the best weights; the
-    smallest, with `least_is_best`).
+    It may also have `snapshot() -> arrays` for pictures of its own, `remarks() -> lines` that are
+    said once, `shown` (the metrics that the display shows), and `judged_by` (the metric whose
+    largest value marks the best weights; the smallest, with `least_is_best`).
     """
 
     step: int
@@ -165,6 +165,9 @@ class _Session:
         with self.clock("log"):
             self.clock.tick(trainer.step)
             self.write(metrics | self.clock.lap().metrics() | {"memory_bytes": resident_bytes()})
+        for remark in getattr(trainer, "remarks", tuple)():
+            self.progress.note(remark)
+            self.log.event(trainer.step, "remark", remark)
         if reason := trainer.failure():
             self.crash(reason)
         if self.due(self.eval_every, before) or (self.eval_every and self.finished):
@@ -181,9 +184,14 @@ class _Session:
             self.interrupt()
 
     def advance(self) -> dict[str, Any]:
+        with self.rescuing(), self.trace():
+            return dict(self.trainer.advance(self.clock))
+
+    @contextmanager
+    def rescuing(self) -> Iterator[None]:
+        """Save what was learned if an environment or anything else fails."""
         try:
-            with self.trace():
-                return dict(self.trainer.advance(self.clock))
+            yield
         except EnvError as error:
             raise EnvFailed(f"{error} {self.rescue(error)}".rstrip()) from error
         except Exception as error:
@@ -225,7 +233,7 @@ class _Session:
         self.last |= row
 
     def evaluate(self) -> None:
-        with self.clock("eval"):
+        with self.clock("eval"), self.rescuing():
             metrics = self.trainer.evaluate()
         self.write(metrics, "eval")
         self.judge(metrics[self.judged_by])

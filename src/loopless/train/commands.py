@@ -37,7 +37,7 @@ def command(function: Callable[Arguments, Any]) -> Callable[Arguments, int]:
             return failure.exit_code
         except EnvError as error:
             print(error, file=sys.stderr)
-            return 2
+            return error.exit_code
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] == "loopless":
                 raise

@@ -58,7 +58,9 @@ def test_a_later_first_observation_that_is_no_number_is_refused():
 
 
 def test_an_observation_of_another_shape_than_its_space_is_refused():
-    with pytest.raises(EnvError, match=r"has shape \(3,\), and its space says \(2,\)"):
+    with pytest.raises(
+        EnvError, match=r"observation of shape \(3,\); its observation_space says \(2,\)"
+    ):
         HostedEnvs("tests/Bad-v0", 1, env_kwargs={"how": "shape"})
 
 

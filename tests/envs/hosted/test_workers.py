@@ -73,7 +73,7 @@ def test_pictures_pass_through_shared_memory():
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("raise", r"environments 0 to 0: (?s:.*)OSError: the simulator is out of paper"),
+        ("raise", r"(?s:Traceback.*)OSError: the simulator is out of paper\n.*environment 0"),
         ("die", r"tests/Bad-v0, environments 0 to 0: the worker process died \(exit code -9\)"),
     ],
 )
@@ -155,6 +155,59 @@ def test_workers_do_not_outlive_a_parent_that_was_killed():
     parent.kill()
     parent.communicate(timeout=PATIENCE_S)
     assert all_gone(workers)
+
+
+HUNG = """
+import signal, sys, threading, time, numpy as np
+import support.scripted_envs
+from loopless.envs import HostedEnvs
+from loopless.runs.signals import StopSignals
+kwargs = {{"how": "{how}", "at": 0}}
+world = HostedEnvs("tests/Bad-v0", 1, vectorization="async", env_kwargs=kwargs)
+pid = world._loop._processes[0].pid
+threading.Timer(0.5, lambda: print(pid, flush=True)).start()
+with StopSignals():
+    world.collect(lambda obs: np.zeros(1, int), 1)
+"""
+
+
+def start_hung(how):
+    """Start a process whose worker hangs; return it and the worker's number."""
+    path = str(Path(__file__).parents[2])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", HUNG.format(how=how)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None
+    return parent, int(parent.stdout.readline())
+
+
+def test_a_worker_that_hangs_ends_with_its_trainer():
+    (killed, sleeping), (interrupted, holding) = start_hung("sleep"), start_hung("hold the lock")
+    assert is_running(sleeping)
+    assert is_running(holding)
+    killed.kill()
+    interrupted.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    interrupted.send_signal(signal.SIGINT)
+    assert (killed.wait(PATIENCE_S), interrupted.wait(PATIENCE_S)) == (-9, 130)
+    assert all_gone([sleeping, holding])
+    killed.communicate()
+    interrupted.communicate()
+
+
+def test_a_worker_that_hangs_outside_python_is_ended_after_the_limit(monkeypatch):
+    monkeypatch.setattr("loopless.envs.hosted.workers.PATIENCE_S", 0.2)
+    kwargs = {"how": "hold the lock", "at": 1}
+    options = {"vectorization": "async", "workers": 1, "step_timeout": 0.1}
+    world = HostedEnvs("tests/Bad-v0", 2, env_kwargs=kwargs, **options)
+    with pytest.raises(EnvError, match=r"environments 0 to 1: no answer within step_timeout=0\.1"):
+        world.collect(lambda obs: np.zeros(2, int), 3)
+    assert all_gone(pids_of(world))
 
 
 def test_a_parent_that_forgets_to_close_says_nothing():

@@ -81,6 +81,7 @@ class Block:
     ) -> None:
         self.steps = steps
         self.envs = envs
+        self._bounds = obs.bounds()
         for name, (shape, dtype) in layout(steps, envs, obs, actions, masks).items():
             setattr(self, name, allocate(shape, dtype))
 
@@ -122,10 +123,12 @@ class Block:
         self.truncated.fill(False)
         self.valid.fill(True)
 
-    def finish(self, final_obs: bool) -> bool:
-        """Fill in the successors after the last step; return whether all numbers are finite.
+    def finish(self, final_obs: bool) -> tuple[bool, int]:
+        """Fill in the successors after the last step.
 
-        If `final_obs`, the rows of `next_obs` at ends are already written, and are kept.
+        Returns whether all numbers are finite, and how many of the successors' numbers are outside
+        the observation space. If `final_obs`, the rows of `next_obs` at ends are already written,
+        and are kept.
         """
         from loopless.compiled.environments import finish
 
@@ -133,6 +136,7 @@ class Block:
             self.all_obs.reshape(self.steps + 1, self.envs, -1),
             self.next_obs.reshape(self.steps, self.envs, -1),
             self.exact_reward, self.reward, self.terminated, self.truncated, final_obs,
+            self._bounds,
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ truncations are kept apart; returns and lengths of episodes are counted here. JA
 What steps the environments is `loops.EnvLoop`, `loops.VectorLoop` or `workers.Workers`.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, Protocol
@@ -47,6 +48,7 @@ class HostedEnvs:
     env_kwargs: for the environment's constructor, and `max_episode_steps`.
     preprocess: "auto" gives Atari games the standard preprocessing (`ids.Recipe`), "none" does not.
     workers: processes of "async"; by default one per core.
+    step_timeout: seconds that a step or reset of one environment may take ("sync" and "async").
 
         with HostedEnvs("CartPole-v1", envs=8, seed=0) as world:
             block = world.collect(policy, steps=100)     # policy: obs [8, 4] → actions [8]
@@ -54,6 +56,8 @@ class HostedEnvs:
     If the environments say which actions are legal (`spaces.py`), `mask` [envs, n] belongs to
     `obs`, blocks have `all_masks`, and a policy that takes two arguments gets (obs, mask).
     An environment's state cannot be saved: after a resume, `restart` it with a new seed.
+    What the environments return is checked at every step. Numbers outside an observation space are
+    counted in `outside`, and `first_outside` says where the first was.
     `env_seconds` and `act_seconds` sum up the time spent in environments and in the policy.
     """
 
@@ -67,7 +71,10 @@ class HostedEnvs:
         env_kwargs: Mapping[str, Any] | None = None,
         preprocess: str = "auto",
         workers: int | None = None,
+        step_timeout: float | None = None,
     ) -> None:
+        timeout_is_fine = step_timeout is None or 0 < step_timeout < math.inf
+        stepped_here = vectorization in ("auto", "sync", "async")
         refuse(
             f"envs: {env_id}",
             check_count("envs", envs),
@@ -75,6 +82,14 @@ class HostedEnvs:
             check_choice("vectorization", vectorization, VECTORIZATIONS),
             check_choice("preprocess", preprocess, PREPROCESSING),
             [] if workers is None else check_count("workers", workers),
+            []
+            if timeout_is_fine
+            else [f"step_timeout must be positive seconds; received {step_timeout}"],
+            []
+            if step_timeout is None or stepped_here
+            else [
+                f"step_timeout needs vectorization 'sync' or 'async'; received {vectorization!r}"
+            ],
         )
         self.vectorization = "sync" if vectorization == "auto" else vectorization
         if vectorization == "envpool":
@@ -84,9 +99,9 @@ class HostedEnvs:
             if vectorization == "native":
                 loop = loops.native(recipe, envs)
             elif vectorization == "async":
-                loop = Workers(recipe, envs, workers)
+                loop = Workers(recipe, envs, workers, step_timeout)
             else:
-                loop = loops.EnvLoop(recipe, envs)
+                loop = loops.EnvLoop(recipe, envs, step_timeout=step_timeout)
         self._begin(env_id, envs, loop, seed)
 
     @classmethod
@@ -105,7 +120,8 @@ class HostedEnvs:
         self.max_steps = loop.max_steps
         self.obs = np.zeros((envs, *self.obs_space.shape), self.obs_space.dtype)
         self.mask: np.ndarray | None = None
-        self.steps = 0
+        self.steps = self.outside = 0
+        self.first_outside = ""
         self.env_seconds = self.act_seconds = 0.0
         self._loop, self._closed = loop, False
         self._blocks: dict[int, Block] = {}
@@ -229,7 +245,8 @@ class HostedEnvs:
         self.close()
 
     def _finish(self, block: Block) -> None:
-        if not block.finish(self._loop.gives_final_obs):
+        finite, outside = block.finish(self._loop.gives_final_obs)
+        if not finite:
             self._refuse_non_finite("reward", block.reward)
             self._refuse_non_finite("observation", block.next_obs)
             self._refuse_non_finite("observation", block.all_obs[1:])
@@ -237,7 +254,20 @@ class HostedEnvs:
         self.obs[...] = block.last_obs
         if self.mask is not None:
             self.mask[...] = block.last_mask
+        if outside and not self.outside:
+            self.first_outside = self._describe_outside(block.next_obs)
+        self.outside += outside
         self.steps += block.steps
+
+    def _describe_outside(self, obs: np.ndarray) -> str:
+        """Return in words the first number of `obs` [steps, envs, ...] that is out of bounds."""
+        flat, (low, high) = obs.reshape(*obs.shape[:2], -1), self.obs_space.bounds()
+        t, env, i = np.argwhere((flat < low) | (flat > high))[0].tolist()
+        return (
+            f"envs: {self.env_id}: environment {env} gave {flat[t, env, i]:g} as number {i} of its "
+            f"observation at its step {self.steps + t}; its observation_space says from "
+            f"{low[i]:g} to {high[i]:g}. Such numbers are counted, and used as they are."
+        )
 
     def _refuse_misfit(self, actions: Any) -> None:
         space, actions = self.action_space, np.asarray(actions)

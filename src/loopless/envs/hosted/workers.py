@@ -6,7 +6,8 @@ so that nothing is left behind however processes end. A word each way says "step
 
 Workers are fresh interpreters, because forking a process that runs JAX may deadlock it. They run in
 a session of their own, so that Ctrl-C reaches this process alone, which decides; a worker ends when
-its socket closes. POSIX only. `serve`, at the end of this file, is what runs in a worker.
+its socket closes, even if its environment hangs (`hangs.py`). POSIX only. `serve`, at the end of
+this file, is what runs in a worker.
 """
 
 import json
@@ -27,7 +28,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from loopless.envs import EnvError
+from loopless.envs import EnvError, EnvFault
+from loopless.envs.hosted import hangs
 from loopless.envs.hosted.blocks import Block, layout
 from loopless.envs.hosted.ids import Recipe
 from loopless.envs.hosted.loops import EnvLoop
@@ -39,16 +41,25 @@ RESET, STEP = b"reset ", b"step"
 DONE, MASKED = b"done", b"masked"  # the answer to a reset says whether there are masks
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
-    "from loopless.envs.hosted.workers import serve; serve(int(sys.argv[1]))"
+    "from loopless.envs.hosted.workers import serve; serve(*map(int, sys.argv[1].split()))"
 )
 
 
 class Workers:
-    """`envs` environments of one recipe in `workers` processes; a step writes a row of a block."""
+    """`envs` environments of one recipe in `workers` processes; a step writes a row of a block.
+
+    An environment that takes longer than `step_timeout` seconds for a step ends all of them.
+    """
 
     gives_final_obs = True
 
-    def __init__(self, recipe: Recipe, envs: int, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        envs: int,
+        workers: int | None = None,
+        step_timeout: float | None = None,
+    ) -> None:
         if os.name != "posix":
             raise EnvError("envs: vectorization='async' needs Linux or macOS; use 'sync'.")
         probe = EnvLoop(recipe, 1)  # tells the spaces, and fails here rather than in a worker
@@ -61,11 +72,16 @@ class Workers:
         self._shares = list(pairwise(envs * k // count for k in range(count + 1)))
         self._sockets: list[Connection] = []
         self._processes: list[subprocess.Popen] = []
-        self._stop = weakref.finalize(self, _stop, self._sockets, self._processes)
+        self._lifelines: list[int] = []  # pipes that close with this process, however it ends
+        self._step_timeout = step_timeout
+        self._stop = weakref.finalize(
+            self, _stop, self._sockets, self._processes, self._lifelines, os.getpid()
+        )
         spaces = (self.obs_space, self.action_space)
         with _anonymous_memory(envs, *spaces) as memory:
             self._shared = _shared_block(memory, envs, *spaces)
             order = {"recipe": recipe.to_json(), "memory": memory, "envs": envs}
+            order["step_timeout"] = step_timeout
             for _ in self._shares:
                 self._start(memory)
             self._ask(
@@ -110,11 +126,14 @@ class Workers:
     def _start(self, memory: int) -> None:
         ours, theirs = socket.socketpair()
         self._sockets.append(Connection(ours.detach()))
-        with theirs:
-            handle = theirs.fileno()
+        watched, lifeline = os.pipe()
+        self._lifelines.append(lifeline)
+        with theirs, os.fdopen(watched):
+            handles = (theirs.fileno(), watched)
+            numbers, path = " ".join(map(str, handles)), json.dumps(list(map(str, sys.path)))
             process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(handle), json.dumps(list(map(str, sys.path)))],
-                pass_fds=(handle, memory),
+                [sys.executable, "-c", _START, numbers, path],
+                pass_fds=(*handles, memory),
                 env={"OMP_NUM_THREADS": "1"} | dict(os.environ),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -128,9 +147,16 @@ class Workers:
             for k, message in enumerate(messages):
                 self._sockets[k].send_bytes(message)
             for k, connection in enumerate(self._sockets):
+                if self._is_overdue(k, connection):
+                    self._processes[k].kill()
+                    self.close()
+                    raise EnvFault(
+                        f"{self._where(k)}: no answer within step_timeout={self._step_timeout:g} "
+                        f"seconds a step; the worker hangs outside Python and was ended."
+                    )
                 answers.append(connection.recv_bytes())
                 if answers[-1] not in (DONE, MASKED):
-                    errors.append(f"{self._where(k)}: {answers[-1].decode()}")
+                    errors.append(answers[-1].decode())
         except (EOFError, OSError):
             self.close()
             code = self._processes[k].returncode
@@ -140,23 +166,39 @@ class Workers:
             raise
         if errors:
             self.close()
-            raise EnvError("\n".join(errors))
+            raise EnvFault("\n".join(errors))
         return answers
+
+    def _is_overdue(self, k: int, connection: Connection) -> bool:
+        """Return whether a worker did not answer, though it should have told of a hang itself."""
+        if self._step_timeout is None:
+            return False
+        first, last = self._shares[k]
+        return not connection.poll(2 * self._step_timeout * (last - first) + PATIENCE_S)
 
     def _where(self, k: int) -> str:
         first, last = self._shares[k]
         return f"envs: {self._name}, environments {first} to {last - 1}"
 
 
-def _stop(sockets: list[Connection], processes: list[subprocess.Popen]) -> None:
+def _stop(
+    sockets: list[Connection],
+    processes: list[subprocess.Popen],
+    lifelines: list[int],
+    owner: int,
+) -> None:
     for connection in sockets:
         connection.close()
+    if os.getpid() != owner:  # a fork: the workers are not its children
+        return
     for process in processes:
         try:
             process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    while lifelines:
+        os.close(lifelines.pop())
 
 
 # --- shared memory
@@ -206,7 +248,9 @@ class _Share:
 
     def __init__(self, order: dict) -> None:
         first, last = order["first"], order["last"]
-        self.loop = EnvLoop(Recipe.from_json(order["recipe"]), last - first)
+        self.loop = EnvLoop(
+            Recipe.from_json(order["recipe"]), last - first, first, order["step_timeout"]
+        )
         spaces = (self.loop.obs_space, self.loop.action_space)
         self.block = _shared_block(order["memory"], order["envs"], *spaces)
         for name, array in self.block.arrays().items():
@@ -226,14 +270,15 @@ class _Share:
         return DONE
 
 
-def serve(handle: int) -> None:
-    """Step a share of the environments until the socket `handle` closes.
+def serve(handle: int, lifeline: int) -> None:
+    """Step a share of the environments until the socket `handle` closes, or the pipe `lifeline`.
 
     The parent handles interrupts and terminations, so a worker ignores them. It prints nothing:
     errors in an environment are sent to the parent.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    hangs.end_with(lifeline)
     connection, share = Connection(handle), None
     while (message := _receive(connection)) is not None:
         try:
@@ -241,6 +286,8 @@ def serve(handle: int) -> None:
                 share, answer = _Share(json.loads(message)), DONE
             else:
                 answer = share.obey(message)
+        except EnvError as error:
+            answer = str(error).encode()
         except Exception:
             answer = traceback.format_exc().encode()
         try:

@@ -38,7 +38,11 @@ class HostedDQN:
     def __init__(self, config: DQN) -> None:
         self.config = config
         self.envs = HostedEnvs(
-            config.env, config.envs, vectorization=config.vectorization, seed=config.seed
+            config.env,
+            config.envs,
+            vectorization=config.vectorization,
+            seed=config.seed,
+            step_timeout=config.step_timeout or None,
         )
         try:
             self.algorithm = build(config, self.envs.obs_space, self.envs.actions)

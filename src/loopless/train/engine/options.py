@@ -75,6 +75,9 @@ class AgentOptions:
     """Number of environments that are stepped together."""
     vectorization: Literal["auto", "sync", "async", "native", "envpool"] = "auto"
     """How hosted environments are stepped together."""
+    step_timeout: float = 0.0
+    """Hosted mode: seconds that one step of one environment may take before the run is saved and
+    ended; 0 waits for ever."""
     overlap: bool = False
     """Hosted mode: act while the learner works, with weights that are one call old. A slightly
     different algorithm, and faster on two cores."""
@@ -106,10 +109,12 @@ class AgentOptions:
             problems.append(
                 "vectorization is for hosted mode; compiled envs are always side by side."
             )
+        if self.step_timeout and self.vectorization in ("native", "envpool"):
+            problems.append("step_timeout needs vectorization sync or async.")
         return problems
 
 
-AGENT_LEAST = {"seeds": 1, "envs": 1, "eval_every": 0, "eval_episodes": 1}
+AGENT_LEAST = {"seeds": 1, "envs": 1, "eval_every": 0, "eval_episodes": 1, "step_timeout": 0}
 
 
 def range_problems(

@@ -67,7 +67,8 @@ class Player:
 def evaluation_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
     """Make environments for evaluations: in this process, unless EnvPool has to make them."""
     kind = "envpool" if config.vectorization == "envpool" else "sync"
-    return HostedEnvs(config.env, envs, seed=seed, vectorization=kind)
+    timeout = config.step_timeout or None
+    return HostedEnvs(config.env, envs, seed=seed, vectorization=kind, step_timeout=timeout)
 
 
 def first_episodes(envs: HostedEnvs, policy: Any, steps: int = 100) -> tuple:

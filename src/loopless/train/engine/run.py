@@ -208,6 +208,7 @@ class HostedRun(Run):
         super().__init__(config, chunks, steps_per_event)
         self.agent = agent
         self._evaluation_envs: HostedEnvs | None = None
+        self._said = ""
 
     @property
     def learner(self) -> Any:
@@ -254,6 +255,18 @@ class HostedRun(Run):
         self.event, self.episodes = int(tree["event"]), int(tree["episodes"])
         self.agent.restore(tree, self.event)
         return "environments cannot be saved: their episodes were started anew"
+
+    def remarks(self) -> list[str]:
+        """Return where the first number outside the observation space was, once."""
+        said, self._said = self._said, self.agent.envs.first_outside
+        return [self._said] if self._said and not said else []
+
+    def outcome(self, last: Mapping[str, Any]) -> str | None:
+        """Return the result in words, and how many numbers were outside the observation space."""
+        outside, text = self.agent.envs.outside, super().outcome(last)
+        if not outside:
+            return text
+        return f"{text or ''} {outside:,} numbers were outside the observation space.".strip()
 
     def close(self) -> None:
         """Close the environments."""

@@ -33,7 +33,11 @@ class HostedPPO:
     def __init__(self, config: PPO) -> None:
         self.config = config
         self.envs = envs = HostedEnvs(
-            config.env, config.envs, vectorization=config.vectorization, seed=config.seed
+            config.env,
+            config.envs,
+            vectorization=config.vectorization,
+            seed=config.seed,
+            step_timeout=config.step_timeout or None,
         )
         try:
             algorithm = build(config, envs.obs_space, envs.action_space, envs.max_steps)
