@@ -194,6 +194,7 @@ NOT_DATA = {
     "product(runs, enumerate(self.arrays))",
     "iter(partial(_next_record, file, flush), None)",
     "_OPEN",
+    "self._arrays",  # of a packer: one for each field that is no single number
 }
 
 

@@ -16,6 +16,7 @@ from loopless.refusals import check_count, check_names, refuse
 from loopless.replay.casts import NUMPY, convert_all, leading_shape
 from loopless.replay.fields import Field, declaration, flatten, parse_fields, top_name, unflatten
 from loopless.replay.host.packed import PackedRows, Successors, pair_fields
+from loopless.replay.host.packer import Packer
 from loopless.replay.sampling import (
     LAST,
     MOST_PLANS,
@@ -83,6 +84,8 @@ class Ring:
         self._random = new_generator(seed)
         self._plans: dict[tuple[int, int | None], Plan] = {}
         self._nested = any("/" in name for name in parsed)
+        plain = not (pairs or self._nested or self._envs > 1)
+        self._packer = Packer.of(self._rows) if plain else None
         self._extra: dict[str, np.dtype] = {}  # what a draw adds to the fields
         if self._n_step > 1:
             self._extra["discount"] = self._rows.views["reward"].dtype
@@ -117,6 +120,12 @@ class Ring:
 
     def _append(self, values: Mapping[str, Any]) -> tuple[int, int]:
         """Write one transition, or [n, ...] of them; return the first slot and n."""
+        packer, first = self._packer, self._head
+        if packer is not None and (row := packer.pack(values)) is not None:
+            packer.write(first, row)
+            self._head = (first + 1) % self.capacity
+            self._size = min(self.capacity, self._size + 1)
+            return first, 1
         where = f"{type(self).__name__}.add"
         flat = flatten(where, values) if self._nested else values
         problems, leading = check_names(flat, self._fields), leading_shape(flat, self._fields)
@@ -130,7 +139,6 @@ class Ring:
             where, known, self._fields, leading, NUMPY, problems=problems, note=UNCHANGED
         )
         count = leading[0] if leading else 1
-        first = self._head
         self._rows.announce(first, count)
         if self._successors and count:
             stay = min(count, self.capacity)
