@@ -31,7 +31,7 @@ PICTURE = Path("docs/images/gains.svg")
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 GROUPS = {
     "headlines": ("five", "own", "further"),
-    "five": ("five",), "own": ("own",), "further": ("further",),
+    "five": ("five",), "own": ("own",), "further": ("further",), "compiled": ("compiled",),
 }  # fmt: skip
 OLD_PRESETS, PRESETS = "benchmarks/presets", "src/loopless/train/presets"
 NOT_RUN, NOT_MEASURED = "–", "not measured"
@@ -103,7 +103,7 @@ def suite_page(result: Result) -> Lines:
     suite = load_suite(result.suite)
     judged = [row for row in result.measurements if row.section != table.ABLATION]
     parts = [*suite.page(result), target_table(judged), [measured_on(result)]]
-    return [line for part in parts for line in (*part, "")][:-1]
+    return [line for part in filter(None, parts) for line in (*part, "")][:-1]
 
 
 def section(result: Result, *names: str) -> list[Measurement]:
@@ -135,7 +135,9 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: st
 def grid(
     head: str, rows: Sequence[Measurement], down: Axis = "contender", across: Axis = "case"
 ) -> Lines:
-    """Return a table of measurements with their units; names keep the order of `rows`."""
+    """Return a table of measurements with their units, in the order of `rows`; [] without any."""
+    if not rows:
+        return []
     columns = list(dict.fromkeys(getattr(row, across) for row in rows))
     cells = {(getattr(row, down), getattr(row, across)): cell(row) for row in rows}
     lines = [
@@ -220,6 +222,8 @@ def headline_table(groups: Sequence[str], results: Path) -> Lines:
     lines, measured = [], []
     for group in groups:
         chosen = headlines((group,), results)
+        if group == "compiled":  # a result may be older than the rows
+            chosen = [pair for pair in chosen if headline_rows(*pair)]
         measured += [result for result, _ in chosen]
         if group == "five":
             gains = [HOT_SPOTS[hot_spot(headline)] for _, headline in chosen]
@@ -228,7 +232,10 @@ def headline_table(groups: Sequence[str], results: Path) -> Lines:
             measured += others.values()
             lines += [*hot_spot_table(chosen, others), ""]
         else:
-            lines += [*(program_table if group == "own" else peer_table)(chosen), ""]
+            tables = {"own": program_table, "further": peer_table, "compiled": fastest_peer_table}
+            lines += [*tables[group](chosen), ""]
+    if not measured:
+        return ["Not measured yet."]
     return [*lines, f"Measured: {', '.join(dict.fromkeys(map(day_and_commit, measured)))}."]
 
 
@@ -307,6 +314,17 @@ def peer_table(chosen: Sequence[tuple[Result, Headline]]) -> Lines:
         ]
         lines.append([headline.what, cell(ours) if ours else NOT_MEASURED, ", ".join(beside)])
     return markdown_table(["", "loopless", "beside"], lines, "lrl")
+
+
+def fastest_peer_table(chosen: Sequence[tuple[Result, Headline]]) -> Lines:
+    """Return ours beside the fastest peer of each case."""
+    lines = []
+    for result, headline in chosen:
+        rows = headline_rows(result, headline)
+        ours, peer = rows.get(headline.ours), table.best(list(rows.values()), "peer")
+        beside = f"{peer.contender} {cell(peer)}: {faster(ours, peer)}" if peer else NOT_MEASURED
+        lines.append([headline.what, cell(ours) if ours else NOT_MEASURED, beside])
+    return markdown_table(["", "loopless", "the fastest compiled peer"], lines, "lrl")
 
 
 def headline_rows(result: Result, headline: Headline) -> dict[str, Measurement]:

@@ -72,6 +72,24 @@ def test_a_program_stands_before_and_after():
     assert line == "| hot: here | 100 steps/s | 320 steps/s | **3.2×** |"
 
 
+def test_a_compiled_trainer_stands_beside_its_fastest_peer():
+    mine, slow, fast = rows(ours=320.0, slow=100.0, fast=200.0)
+    made = [replace(mine, unit="steps/s")]
+    made += [replace(row, unit="steps/s", role="peer") for row in (slow, fast)]
+    head = replace(HEAD, beside=(), group="compiled")
+    line = pages.fastest_peer_table([(Result("x", {}, measurements=made), head)])[-1]
+    assert line == "| hot: here | 320 steps/s | fast 200 steps/s: **1.6×** |"
+    line = pages.fastest_peer_table([(Result("x", {}, measurements=made[:1]), head)])[-1]
+    assert line == "| hot: here | 320 steps/s | not measured |"
+    assert "not measured | not measured" in pages.fastest_peer_table([(Result("x", {}), head)])[-1]
+
+
+def test_a_table_without_any_result_says_so(monkeypatch):
+    head = replace(HEAD, beside=(), group="compiled")
+    monkeypatch.setattr(pages, "headlines", lambda groups, results: [(Result("x", {}), head)])
+    assert pages.headline_table(("compiled",), RESULTS) == ["Not measured yet."]
+
+
 def test_a_wrong_answer_is_called_wrong():
     fast, slow = rows(ours=1e-3, loop=4e-3)
     assert "(wrong)" in pages.comparison(replace(fast, status="disagrees"), slow)

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields
 from functools import partial
@@ -34,6 +34,7 @@ from suites.q_learning.updates import Rules
 
 ENV = "CartPole-v1"
 EAGER = "PyTorch, eager loop"
+REJAX, PUREJAXRL = "rejax", "PureJaxRL's form, written plainly"
 BUFFER, STARTS = 10_000, 1_000
 EPSILON = 0.05  # from the start on: random actions cost less than chosen ones
 TARGET_EVERY = 500
@@ -63,12 +64,14 @@ class Training:
     every: int = 10
     updates: int = 1
     repeats: int = 1
+    envs: int = 1
 
     @property
     def label(self) -> str:
         count = self.updates * self.repeats
         what = "1 update" if count == 1 else f"{count} updates"
-        return f"{list(self.hidden)}, batch {self.batch}, {what} in {self.every} steps"
+        envs = f", {self.envs} envs" if self.envs > 1 else ""
+        return f"{list(self.hidden)}, batch {self.batch}, {what} in {self.every} steps{envs}"
 
     @property
     def gradient_steps(self) -> int:
@@ -78,8 +81,9 @@ class Training:
         return DQN(
             **{
                 "env": ENV, "steps": FOREVER, "hidden": self.hidden, "batch_size": self.batch,
-                "train_every": self.every, "updates": self.updates, "repeats": self.repeats,
-                "buffer_size": BUFFER, "learning_starts": STARTS, "target_every": TARGET_EVERY,
+                "envs": self.envs, "train_every": self.every, "updates": self.updates,
+                "repeats": self.repeats, "buffer_size": BUFFER, "learning_starts": STARTS,
+                "target_every": TARGET_EVERY,
                 "explore_start": EPSILON, "explore_end": EPSILON, "learning_rate": RULES.rate,
                 "gamma": RULES.gamma, "loss": "huber", "max_gradient_norm": RULES.max_norm,
                 "log_every": self.steps, "eval_every": 0,
@@ -288,6 +292,24 @@ def judge_steps(case: Slice, rows: Rows, factors: Factors) -> list[Measurement]:
     return list(rows)
 
 
+NO_STRAW_MAN = 0.9  # of rejax's rate, at least, for the form that is written plainly
+
+
+def judge_compiled(case: Slice, factors: Iterable[float], rows: Rows) -> list[Measurement]:
+    """Judge that ours is so many times as fast as each compiled peer; the plain form is no foil."""
+    rows = as_rates(case, rows)
+    others = (REJAX, PUREJAXRL)
+    targets = [x for each in factors for x in as_fast(rows, COMPILED, dict.fromkeys(others, each))]
+    rows = attach(rows, COMPILED, targets or beside(rows, COMPILED, others))
+    return attach(rows, PUREJAXRL, as_fast(rows, PUREJAXRL, {REJAX: NO_STRAW_MAN}))
+
+
+def compiled_headline(trainer: str, case: Slice) -> Headline:
+    """Return the headline of a compiled trainer beside whichever compiled peer is the fastest."""
+    what = f"{trainer} on CartPole: {case.label}"
+    return Headline(what, "compiled", case.label, COMPILED, (), "compiled")
+
+
 def headlines(trainer: str, case: Slice) -> tuple[Headline, ...]:
     """Return the headlines of a trainer's suite: both modes beside both libraries."""
     modes = ("compiled", COMPILED), ("any Gymnasium environment", HOSTED)
@@ -322,6 +344,14 @@ def race_slices(
                 for name, changes, more in ON_TWO_CORES
             ]
         contest.run("steps", case, contenders, partial(judge_steps, case, factors=factors))
+
+
+def race_compiled(
+    case: Slice, peers: Sequence[Contender], factors: Iterable[float], contest: Contest
+) -> None:
+    """Race our compiled mode against peers that compile their environments, too."""
+    judge = partial(judge_compiled, case, factors)
+    contest.run("compiled", case, [CONTENDERS[1], *peers], judge)
 
 
 def number_row(section: str, case: str, name: str, library: str, unit: str) -> Measurement:

@@ -22,7 +22,7 @@ from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_most, attach, ratio, stated, values
 from loopless.process import peak_bytes, resident_bytes
 from pages import Lines, grid, section
-from suites.dqn_speed import peers, slices
+from suites.dqn_speed import peers, plain, slices
 from suites.dqn_speed.plain import CONTENDER as EAGER_LOOP
 from suites.dqn_speed.slices import COMPILED, EAGER, HOSTED, Slices, Training, number_row
 from suites.processes import jax, peer, probe, run_and_read, time_shares, torch
@@ -31,16 +31,25 @@ from suites.q_learning.peers import BASELINES
 
 SLICE, QUICK_SLICE = Training(5_000), Training(1_000)
 FOUNDING = Training(400, (64,), 32, every=4, updates=4, repeats=8)
+# Cases of the race against compiled peers, and how many times as fast ours must be.
+TEN_ENVS: dict[Training, tuple[float, ...]] = {
+    Training(5_000, envs=10): (1.5, 3.0),
+    Training(5_000, (64, 64), envs=10): (),
+}
 SPLIT_STEPS = 300_000
 BARE_JAX, BARE_TORCH = "bare JAX, Equinox, Optax", "bare PyTorch, Stable-Baselines3"
 
 TITLES = {
     "steps": "CartPole-v1, one environment, learning as it goes: steps a second",
+    "compiled": "Beside compiled peers, ten environments of CartPole-v1: steps a second",
     "memory": "Peak memory of a process that trains",
     "growth": "Memory left behind by a chunk after warm-up",
     "split": "Share of the training thread's time that is neither environment, acting nor learning",
 }
-HEADLINES = slices.headlines("DQN", SLICE)
+HEADLINES = (
+    *slices.headlines("DQN", SLICE),
+    *(slices.compiled_headline("DQN", case) for case in TEN_ENVS),
+)
 
 FASTER: slices.Factors = {HOSTED: 6.0, COMPILED: 18.0, slices.OVERLAPPED: 14.0}
 FOUNDING_FACTOR = 20.0
@@ -58,6 +67,7 @@ def run(options: Options, result: Result, say: Say) -> None:
     settings = {name: getattr(config, name) for name in names}
     contest = slices.start(case, settings, options, result, say)
     measure_steps(case, FOUNDING, contest)
+    measure_compiled(dict(list(TEN_ENVS.items())[:1]) if options.quick else TEN_ENVS, contest)
     if not options.quick:
         measure_memory(contest)
         measure_growth(contest)
@@ -67,13 +77,19 @@ def run(options: Options, result: Result, say: Say) -> None:
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: steps a second, and memory."""
     steps = grid("CartPole-v1, one environment", section(result, "steps"))
-    return [steps, grid("a process", section(result, "memory"))]
+    compiled = grid("compiled whole", section(result, "compiled"), "case", "contender")
+    return [steps, compiled, grid("a process", section(result, "memory"))]
 
 
 def measure_steps(case: Training, founding: Training, contest: Contest) -> None:
     slices.race_slices(case, [*peers.CONTENDERS, EAGER_LOOP], FASTER, contest)
     judge = partial(judge_founding, founding)
     contest.run("steps", founding, [slices.IN_HOST, EAGER_LOOP], judge)
+
+
+def measure_compiled(cases: Mapping[Training, tuple[float, ...]], contest: Contest) -> None:
+    for case, factors in cases.items():
+        slices.race_compiled(case, (peers.COMPILED, plain.COMPILED), factors, contest)
 
 
 def judge_founding(case: Training, rows: Rows) -> list[Measurement]:

@@ -1,12 +1,12 @@
-"""Other libraries' PPO with the same settings; each call of `learn` makes one slice."""
+"""Other libraries' PPO with the same settings; each call makes one slice."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from loopless.bench.contest import Call
-from suites.dqn_speed.peers import contenders, sliced
-from suites.dqn_speed.slices import PPOTraining
+from loopless.bench.contest import Call, Contender
+from suites.dqn_speed.peers import contenders, rejax_algorithm, rejax_slices, sliced
+from suites.dqn_speed.slices import REJAX, PPOTraining
 from suites.processes import peer
 
 
@@ -44,3 +44,22 @@ CONTENDERS = contenders(
     "PPO.learn, DummyVecEnv: with its monitor, its logger has no outputs",
     "PPO.learn: as Stable-Baselines3",
 )
+
+
+def _rejax(case: PPOTraining) -> Call:
+    config = case.config()
+    algorithm = rejax_algorithm(
+        "PPO", case, num_envs=config.envs, num_steps=config.horizon, num_epochs=config.epochs,
+        num_minibatches=config.minibatches, learning_rate=config.learning_rate,
+        gamma=config.gamma, gae_lambda=config.gae_lambda, clip_eps=config.clip,
+        vf_coef=config.value_coefficient, ent_coef=config.entropy_coefficient,
+        max_grad_norm=config.max_gradient_norm,
+        agent_kwargs={"activation": "tanh", "hidden_layer_sizes": case.hidden},
+    )  # fmt: skip
+    return rejax_slices(algorithm, "actor_ts")
+
+
+COMPILED = Contender(
+    REJAX, "rejax", "peer", _rejax,
+    note="PPO.train on gymnax, jitted: clips the values too, and each gradient by its size",
+)  # fmt: skip

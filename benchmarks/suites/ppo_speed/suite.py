@@ -25,7 +25,7 @@ from loopless.bench.targets import Rows, attach, ratio, stated, values
 from pages import Lines, grid, section
 from suites.dqn_speed import slices
 from suites.dqn_speed.slices import COMPILED, HOSTED, OVERLAPPED, PPOTraining, number_row
-from suites.ppo_speed import peers
+from suites.ppo_speed import peers, plain
 from suites.ppo_speed.plain import CONTENDER as EAGER_LOOP
 from suites.processes import jax, jnp, run_and_read
 from suites.promises import limit
@@ -37,12 +37,14 @@ WHOLE, RETURNS, FORWARD, GRADIENT = "whole", "returns", "forward", "forward and 
 
 TITLES = {
     "steps": "CartPole-v1 by PPO, learning as it goes: steps a second",
+    "compiled": "Beside compiled peers: steps a second",
     "solve": "Seconds until CartPole-v1 is solved",
     "shares": "The updates of one rollout, and their pieces apart",
 }
-HEADLINES = slices.headlines("PPO", SLICE)
+HEADLINES = (*slices.headlines("PPO", SLICE), slices.compiled_headline("PPO", SLICE))
 
 FASTER: slices.Factors = {HOSTED: 6.0, COMPILED: 30.0, OVERLAPPED: None}
+COMPILED_FACTORS = (1.6,)  # times as fast as each compiled peer
 COMPILED_S, COMMAND_S = 5.0, 20.0
 SOLVED = 475.0
 EPISODES = 100  # of an evaluation
@@ -63,6 +65,7 @@ def page(result: Result) -> list[Lines]:
     """Lay out the results page: steps a second, seconds until solved, pieces of an update."""
     return [
         grid("CartPole-v1 by PPO", section(result, "steps")),
+        grid("compiled whole", section(result, "compiled"), "case", "contender"),
         grid("until solved", section(result, "solve"), "case", "contender"),
         grid("updates of one rollout", section(result, "shares")),
     ]
@@ -71,6 +74,7 @@ def page(result: Result) -> list[Lines]:
 def measure(case: PPOTraining, contest: Contest) -> None:
     """Race training, then time an update and its pieces, with short samples of short calls."""
     slices.race_slices(case, [*peers.CONTENDERS, EAGER_LOOP], FASTER, contest)
+    slices.race_compiled(case, (peers.COMPILED, plain.COMPILED), COMPILED_FACTORS, contest)
     budget = contest.budget
     contest = contest.with_budget(sample_s=budget.sample_s / 10, total_s=budget.total_s / 6)
     contest.run("shares", Pieces(case), PIECES, state_shares)

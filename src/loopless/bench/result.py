@@ -66,7 +66,8 @@ class Headline:
     """A case that the README and the report show first: ours beside named contenders.
 
     `beside` pairs each contender with the name to show for it. The headlines of `group` "five" are
-    the hot spots that loopless began with, those of "own" whole programs before and after.
+    the hot spots that loopless began with, those of "own" whole programs before and after; those of
+    "compiled" are beside the fastest peer of their case, whichever it is.
     """
 
     what: str
@@ -74,7 +75,7 @@ class Headline:
     case: str
     ours: str
     beside: tuple[tuple[str, str], ...]
-    group: Literal["five", "own", "further"] = "further"
+    group: Literal["five", "own", "further", "compiled"] = "further"
 
 
 @dataclass

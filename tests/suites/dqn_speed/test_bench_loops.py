@@ -9,6 +9,7 @@ import pytest
 from loopless.bench.contest import Call, Contender, enter
 from suites.dqn_speed import peers, plain, slices
 from suites.dqn_speed.slices import BUFFER, STARTS, TARGET_EVERY, Training
+from suites.q_learning import updates
 
 SMALL = Training(40, (6, 6), 8, every=10)
 OFTEN = Training(20, (6,), 8, every=4, updates=2, repeats=3)
@@ -24,14 +25,41 @@ pytestmark = pytest.mark.slow
         (plain.CONTENDER, SMALL),
         (plain.CONTENDER, OFTEN),
         *((peer, SMALL) for peer in peers.CONTENDERS),
+        *((peer, replace(SMALL, envs=10)) for peer in (peers.COMPILED, plain.COMPILED)),
     ],
     ids=lambda x: getattr(x, "name", getattr(x, "label", None)),
 )
 def test_a_slice_makes_the_gradient_steps_it_should(contender, case):
     if contender.role == "peer":
         pytest.importorskip("sbx")
+        pytest.importorskip("rejax")
     row = enter(contender, "steps", case).row
     assert (row.status, row.reason) == ("ok", "")
+
+
+def test_the_compiled_form_makes_the_updates_written_out_in_numpy():
+    case, layers = Training(100), updates.random_layers((120, 84), 1)
+    config, target = case.config(), updates.random_layers((120, 84), 2)
+    by_hand = updates.Plain(layers, target, slices.RULES, np.float64)
+    online, moments = layers, plain.adam(config).init(layers)
+    for first in range(0, 8 * case.batch, case.batch):
+        rows = slice(first, first + case.batch)
+        batch = {name: x[rows] for name, x in updates.transitions().items()}
+        online, moments = plain.learn(config, online, moments, target, batch)
+        by_hand.update(batch)
+    assert updates.difference(online, by_hand.online.layers) < updates.TOLERANCE
+    assert updates.difference(online, layers) > 1e-4
+
+
+def test_the_compiled_form_stores_what_its_environments_did():
+    run = plain.in_jax(replace(SMALL, envs=10))
+    ring = {name: np.asarray(x)[: int(run.state.step)] for name, x in run.state.ring.items()}
+    obs, following, ends = ring["obs"][10:], ring["next_obs"][:-10], ring["terminated"]
+    assert np.array_equal(obs, following)  # ten environments in turn
+    assert 0 < ends.sum() < len(ends) / 5
+    assert np.abs(following[ends[:-10]]).max() <= 0.05  # where CartPole starts
+    assert set(np.unique(ring["action"])) == {0, 1}
+    assert (ring["reward"] == 1).all()
 
 
 def test_gradient_steps_of_several_agents_count_once():

@@ -37,6 +37,7 @@ def result():
     made = Result("dqn_speed", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None, peers=False)
     suite.measure_steps(Training(40, (6,), 8), Training(8, (6,), 8, 4, 2, 2), contest)
+    suite.measure_compiled({Training(40, (6,), 8, envs=10): (1.5,)}, contest)
     suite.measure_memory(replace(contest, peers=True))
     suite.measure_growth(contest)
     suite.measure_split(1000, contest)

@@ -38,6 +38,22 @@ def test_each_way_to_run_has_its_factor(name, factor, margin, met):
     assert found[-1].measured == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize(("margin", "met"), [(1.01, True), (0.99, False)])
+def test_ours_is_judged_beside_each_compiled_peer(margin, met):
+    rows = [row(COMPILED, 1.0), row(slices.REJAX, 1.5 * margin), row(slices.PUREJAXRL, 3.1)]
+    judged = slices.judge_compiled(CASE, (1.5, 3.0), rows)
+    assert [target.met for target in targets(judged, COMPILED)] == [met, True, False, True]
+    stated = targets(slices.judge_compiled(CASE, (), rows), COMPILED)
+    assert [target.met for target in stated] == [None, None]
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(1.1, True), (1.2, False)])
+def test_the_plain_form_must_not_be_a_straw_man(seconds, met):
+    rows = [row(slices.REJAX, 1.0), row(slices.PUREJAXRL, seconds)]
+    (target,) = targets(slices.judge_compiled(CASE, (), rows), slices.PUREJAXRL)
+    assert target.met is met
+
+
 def test_seeds_together_are_compared_with_runs_in_turn():
     (found,) = targets(
         slices.judge_steps(CASE, [row(COMPILED, 1.0), row(TOGETHER, 4.0)], suite.FASTER), TOGETHER

@@ -25,13 +25,37 @@ def eager():
 
 
 @pytest.mark.parametrize(
-    "contender", [*slices.CONTENDERS[:2], *peers.CONTENDERS, plain.CONTENDER], ids=lambda x: x.name
+    "contender",
+    [
+        *slices.CONTENDERS[:2],
+        *peers.CONTENDERS,
+        plain.CONTENDER,
+        peers.COMPILED,
+        plain.COMPILED,
+    ],
+    ids=lambda x: x.name,
 )
 def test_a_slice_makes_the_gradient_steps_it_should(contender):
     if contender.role == "peer":
         pytest.importorskip("sbx")
+        pytest.importorskip("rejax")
     row = enter(contender, "steps", SMALL).row
     assert (row.status, row.reason) == ("ok", "")
+
+
+def test_the_compiled_form_solves_cartpole():
+    jax, envs = pytest.importorskip("jax"), plain.Environments(4)
+    pytest.importorskip("gymnax")
+    weights = plain.in_jax(PPOTraining(102_400)).state.weights["actor"]
+
+    def step(carry, key):
+        action = plain.forward(weights, carry[0], jax.numpy.tanh).argmax(1)
+        obs, state, _, done = envs.step(key, carry[1], action)
+        return (obs, state), done
+
+    keys = jax.random.split(jax.random.key(7), 500)
+    ended = jax.lax.scan(step, envs.reset(keys[0]), keys)[1]
+    assert ended.sum() < 10  # 500 steps each; a policy that learned nothing ends ten times as many
 
 
 def test_a_slice_is_whole_rollouts():
