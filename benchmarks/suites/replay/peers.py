@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from operator import itemgetter
 from typing import Any
 
@@ -21,11 +22,15 @@ from suites.replay import cases
 from suites.replay.cases import ALPHA, BETA, FIELDS, Arrays, Sampler, sampler
 
 CPPRB, TORCHRL, TIANSHOU, FLASHBAX = "cpprb", "TorchRL", "Tianshou", "flashbax"
+RLOX = "rlox"
 SAME_NAMES = {name: name for name in FIELDS}
-TIANSHOU_NAMES = {
-    "obs": "obs", "action": "act", "reward": "rew", "next_obs": "obs_next",
-    "terminated": "terminated",
-}  # fmt: skip
+TIANSHOU_NAMES, RLOX_NAMES = (
+    dict(zip(FIELDS, names, strict=True))
+    for names in (
+        ("obs", "act", "rew", "obs_next", "terminated"),
+        ("obs", "actions", "rewards", "next_obs", "terminated"),
+    )
+)
 
 
 def _columns(output: Any, names: dict[str, str] = SAME_NAMES) -> Arrays:
@@ -173,8 +178,8 @@ def _tianshou_prioritized(case: cases.Prioritized) -> Sampler:
     make = peer("tianshou.data").PrioritizedReplayBuffer
     buffer = make(case.count, alpha=ALPHA, beta=BETA)
     buffer.update(_tianshou_buffer(case))
-    draw = partial(buffer.sample, case.batch)
-    return case.sampler(draw, buffer.update_weight, _read_tianshou, itemgetter(1))
+    draw, update = partial(buffer.sample, case.batch), buffer.update_weight
+    return case.sampler(draw, update, _read_tianshou, itemgetter(1))
 
 
 def _tianshou_adding(case: cases.Adding) -> Call:
@@ -184,6 +189,44 @@ def _tianshou_adding(case: cases.Adding) -> Call:
         buffer.add(data.Batch(**_tianshou_fields(arrays)))
     step = data.Batch(**_tianshou_fields(case.step))
     return Call(lambda: buffer.add(step), lambda _: _columns(buffer[:], TIANSHOU_NAMES))
+
+
+def _rlox_rows(arrays: Arrays) -> list[np.ndarray]:
+    """Return what `push_batch` takes: flat float32 arrays, and no truncations."""
+    fields = [arrays[name] for name in ("obs", "next_obs", "action", "reward")]
+    ends = arrays["terminated"].astype(np.uint8)
+    return [*(x.astype(np.float32).reshape(-1) for x in fields), ends, np.zeros_like(ends)]
+
+
+def _rlox_buffer(case: cases.Full) -> Any:
+    buffer = peer("rlox").ReplayBuffer(case.count, 4, 1)
+    buffer.push_batch(*_rlox_rows(case.stored))
+    return buffer
+
+
+def _rlox(case: cases.Uniform) -> Sampler:
+    buffer, seeds = _rlox_buffer(case), count()
+    read = partial(_columns, names=RLOX_NAMES)
+    return sampler(lambda: buffer.sample(case.batch, next(seeds)), read, case.batches)
+
+
+def _rlox_prioritized(case: cases.Prioritized) -> Sampler:
+    buffer, seeds = peer("rlox").PrioritizedReplayBuffer(case.count, 4, 1, ALPHA, BETA), count()
+    actions = case.stored["action"].astype(np.float32)[:, None]
+    fields = [case.stored[name] for name in ("obs", "reward", "terminated", "next_obs")]
+    for obs, reward, ended, following, action in zip(*fields, actions, strict=True):
+        buffer.push(obs, action, reward, ended, False, following)
+
+    def update(indices: Any, priorities: np.ndarray) -> None:
+        buffer.update_priorities(indices.astype(np.uint64), priorities.astype(np.float64))
+
+    read = partial(_columns, names=RLOX_NAMES | {name: name for name in ("indices", "weights")})
+    return case.sampler(lambda: buffer.sample(case.batch, next(seeds)), update, read)
+
+
+def _rlox_adding(case: cases.Adding) -> Call:
+    buffer, step = _rlox_buffer(case), _rlox_rows(case.step)
+    return Call(lambda: buffer.push_batch(*step), None)
 
 
 def _flashbax_buffer(
@@ -330,12 +373,14 @@ UNIFORM_PEERS = (
         TIANSHOU, _tianshou,
         "gives a Batch with truncated, done, info and policy beside the five fields",
     ),
+    _peer(RLOX, _rlox, "actions as floats, no indices; a new seed in each call"),
     _peer(FLASHBAX, _flashbax, "jitted; a key split in each call"),
 )  # fmt: skip
 PRIORITIZED_PEERS = (
     _peer(CPPRB, _cpprb_prioritized, "indices and weights are views that the next draw overwrites"),
     _peer(TORCHRL, _torchrl_prioritized, "sample(return_info=True)"),
     _peer(TIANSHOU, _tianshou_prioritized),
+    _peer(RLOX, _rlox_prioritized, "actions as floats; a new seed in each call"),
     _peer(
         FLASHBAX, partial(_flashbax, prioritized=True),
         "jitted sample and set_priorities; weights from its probabilities",
@@ -349,6 +394,7 @@ ADDING_PEERS = (
         TIANSHOU, _tianshou_adding,
         "VectorReplayBuffer, one buffer for each environment; its Batch was there",
     ),
+    _peer(RLOX, _rlox_adding, "push_batch; not checked: it cannot list what it holds"),
     _peer(FLASHBAX, _flashbax_adding, "jitted add, state donated"),
 )  # fmt: skip
 FLASHBAX_SCANNED = _peer(FLASHBAX, _flashbax_scanned, "item and prioritised item buffer")

@@ -16,7 +16,7 @@ from loopless.bench.contest import Call, Contender
 from suites.processes import jax, jnp, peer, torch
 from suites.returns.rollouts import TOLERANCE, Rollout, as_numpy
 
-TIANSHOU_KERNEL = "Tianshou, bare kernel"
+TIANSHOU_KERNEL, RLOX = "Tianshou, bare kernel", "rlox"
 LAX_SCAN = "lax.scan by hand, JAX jit"
 
 
@@ -32,12 +32,12 @@ def _torchrl(rollout: Rollout, function: str) -> Call:
 
 
 def _flat(x: np.ndarray) -> np.ndarray:
-    """Flatten [T, B] as Tianshou stores it: one environment after the other."""
+    """Flatten [T, B] as Tianshou and rlox take it: one environment after the other."""
     return np.ascontiguousarray(x.T).reshape(-1)
 
 
 def _unflat(rollout: Rollout, output: tuple) -> tuple[np.ndarray, ...]:
-    """Bring Tianshou's arrays back to [T, B]."""
+    """Bring such arrays back to [T, B]."""
     return tuple(x.reshape(rollout.envs, rollout.steps).T for x in output)
 
 
@@ -76,6 +76,16 @@ def _tianshou_kernel(rollout: Rollout) -> Call:
         return advantages, advantages + values
 
     return Call(run, lambda output: as_numpy(_unflat(rollout, output)))
+
+
+def _rlox(rollout: Rollout) -> Call:
+    estimate = peer("rlox").compute_gae_batched_f32
+    arrays = rollout.folded_rewards(), rollout.values, rollout.ended.astype(np.float32)
+    arguments = *map(_flat, arrays), rollout.next_values[-1].copy(), rollout.steps
+    return Call(
+        lambda: estimate(*arguments, rollout.gamma, rollout.lambda_),
+        lambda output: as_numpy(_unflat(rollout, output)),
+    )
 
 
 def _stable_baselines(rollout: Rollout) -> Call:
@@ -151,6 +161,11 @@ PEERS = (
     _peer(
         TIANSHOU_KERNEL, "tianshou", _tianshou_kernel,
         "_gae on [B·T], next values masked beforehand; the + V for returns is timed",
+    ),
+    _peer(
+        RLOX, "rlox", _rlox,
+        "compute_gae_batched_f32 on [B·T], which takes neither next values nor truncations: "
+        "γ V(s') folded into the rewards at truncations beforehand",
     ),
     _peer(
         "Stable-Baselines3", "stable-baselines3", _stable_baselines,

@@ -28,7 +28,7 @@ from pages import Lines, grid, section
 from suites.processes import cache_cooler, jax, probe, torch
 from suites.promises import fastest, limit
 from suites.returns import rollouts
-from suites.returns.peers import LAX_SCAN, PEERS, TIANSHOU_KERNEL
+from suites.returns.peers import LAX_SCAN, PEERS, RLOX, TIANSHOU_KERNEL
 from suites.returns.plain import ENV_STEP_LOOP, PROPOSALS, in_torch, time_loop
 from suites.returns.rollouts import TOLERANCE, Rollout, Shape, as_numpy, label
 
@@ -78,6 +78,7 @@ FLOOR = "floor: two in-place adds"
 FASTER_THAN_PEERS_FROM = 128 * 64  # steps × envs
 TWICE_AS_FAST = ((2048, 64), (128, 1024))
 ONE_LONG_CHAIN, CHAIN_RATIO = (2048, 1), 2.0  # times Tianshou's bare kernel
+RLOX_RATIO = 1.3  # times rlox on that chain, NumPy
 SCAN_RATIO = 1.1  # times lax.scan by hand
 FLOOR_RATIO = 2.5
 OVERHEAD_US = {NUMPY: 12.0, TORCH: 25.0}
@@ -200,6 +201,9 @@ def judge_shape(shape: Shape, rows: Rows) -> Rows:
         if shape == ONE_LONG_CHAIN:
             slower = ratio(times.get(name), times.get(TIANSHOU_KERNEL))
             targets.append(at_most(CHAIN_RATIO, slower, "2 × Tianshou's bare kernel"))
+        if shape == ONE_LONG_CHAIN and name == NUMPY:
+            slower = ratio(times.get(name), times.get(RLOX))
+            targets.append(at_most(RLOX_RATIO, slower, f"{RLOX_RATIO:g} × {RLOX}"))
         rows = attach(rows, name, targets if name in times else [])
     slower = ratio(times.get(JAX), times.get(LAX_SCAN))
     scan = [at_most(SCAN_RATIO, slower, f"{SCAN_RATIO:g} × lax.scan by hand")]

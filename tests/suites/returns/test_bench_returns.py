@@ -8,7 +8,7 @@ from loopless.bench.contest import Contest
 from loopless.bench.result import Measurement, Result, load, save
 from loopless.bench.timing import Budget
 from suites.returns import suite
-from suites.returns.peers import LAX_SCAN, TIANSHOU_KERNEL
+from suites.returns.peers import LAX_SCAN, RLOX, TIANSHOU_KERNEL
 from suites.returns.rollouts import label, random_rollout
 from suites.returns.suite import BOTH, FLOOR, IN_NUMPY, JAX, NUMPY, TORCH
 
@@ -18,7 +18,8 @@ SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 def times(shape, **seconds):
     names = {"numpy": NUMPY, "jax": JAX, "tianshou": TIANSHOU_KERNEL, "scan": LAX_SCAN}
     roles = {"numpy": "ours", "jax": "ours", "tianshou": "peer", "scan": "yardstick"}
-    names["floor"], roles["floor"] = FLOOR, "floor"
+    names |= {"floor": FLOOR, "rlox": RLOX}
+    roles |= {"floor": "floor", "rlox": "peer"}
     return [
         Measurement("shapes", label(shape), names[key], "some", roles[key], value=value)
         for key, value in seconds.items()
@@ -100,10 +101,12 @@ def test_target_of_streaming_is_the_floor(ours, met):
     assert verdicts(rows, NUMPY) == met
 
 
-@pytest.mark.parametrize(("ours", "met"), [(1.9, [True]), (2.1, [False])])
-def test_target_of_one_long_chain_is_the_bare_kernel(ours, met):
+@pytest.mark.parametrize(
+    ("ours", "met"), [(1.9, [True, True]), (2.1, [False, True]), (2.7, [False, False])]
+)
+def test_targets_of_one_long_chain_are_the_bare_kernel_and_rlox(ours, met):
     rows = suite.judge_shape(
-        (2048, 1), times((2048, 1), numpy=ours, tianshou=1.0, scan=0.5, floor=0.1)
+        (2048, 1), times((2048, 1), numpy=ours, tianshou=1.0, rlox=2.0, scan=0.5, floor=0.1)
     )
     assert verdicts(rows, NUMPY) == met
 
