@@ -8,14 +8,20 @@ of the docstring is the help.
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from loopless.refusals import did_you_mean
+from loopless.refusals import did_you_mean, printable
 from loopless.runs.config import flags
 
+SHOW_TRACEBACKS = "LOOPLESS_TRACEBACK"  # a variable of the environment, for developers
+UNFORESEEN = 70
 DESCRIPTION = """\
 Reinforcement-learning hot paths with no Python loop in them, checked against the loop they
 replace. `loopless COMMAND --help` explains a command, `loopless --version` prints the version.
@@ -289,6 +295,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `loopless … | head`: the reader has left, and nothing is to be said
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except Exception as error:
+        if os.environ.get(SHOW_TRACEBACKS):
+            raise
+        return _report(words, error)
+    finally:
+        if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # All is saved. Ctrl-C while Python leaves would print a traceback of its exit handlers.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _report(words: Sequence[str], error: Exception) -> int:
+    """Save the traceback of an error that nobody foresaw, say where it is, and return 70."""
+    lines = [f"loopless {shlex.join(words)}\n\n", *traceback.format_exception(error)]
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="backslashreplace",
+            prefix="loopless-report-", suffix=".txt", delete=False,
+        ) as file:  # fmt: skip
+            file.write("".join(lines))
+        saved = f"The traceback is in {file.name}"
+    except OSError as problem:
+        saved = f"The traceback could not be saved ({problem.strerror})"
+    first = str(error).partition("\n")[0][:200]
+    message = (
+        f"loopless: unforeseen {type(error).__name__}: {first}. {saved}; please report it. "
+        f"{SHOW_TRACEBACKS}=1 shows tracebacks at once."
+    )
+    print(printable(message), file=sys.stderr)
+    return UNFORESEEN
 
 
 def _run(words: Sequence[str]) -> int:
@@ -304,7 +339,7 @@ def _run(words: Sequence[str]) -> int:
     if name not in COMMANDS:
         problem = f"there is no command {name!r}." if name else "name a command."
         hint = did_you_mean(name, COMMANDS, repr, or_list=True)
-        print(f"loopless: {problem}{hint}", file=sys.stderr)
+        print(printable(f"loopless: {problem}{hint}"), file=sys.stderr)
         return 2
     return flags.run(COMMANDS[name], words[1:], f"loopless {name}")
 

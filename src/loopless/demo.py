@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 from loopless.bench.suites import names as suite_names
-from loopless.refusals import did_you_mean
+from loopless.refusals import did_you_mean, printable
 from loopless.runs.progress import parts as progress
 from loopless.runs.progress.parts import Part, run_all
 from loopless.runs.progress.quantities import clock_time, count
@@ -146,13 +146,13 @@ def demo(
         print(f"demo: {NO_RACES}", file=sys.stderr)
         known = {name: piece for name, piece in known.items() if name not in RACES}
     if problem := _problem(names, known, folder):
-        print(problem, file=sys.stderr)
+        print(printable(problem), file=sys.stderr)
         return USAGE
     chosen = {name: piece for name, piece in known.items() if not names or name in names}
     try:
         at = _made(folder)
     except OSError as problem:
-        print(f"demo: cannot make a folder for it: {problem}", file=sys.stderr)
+        print(printable(f"demo: cannot make a folder for it: {problem}"), file=sys.stderr)
         return USAGE
     (at / "bench").mkdir(exist_ok=True)
     by_title = {piece.title: piece for piece in chosen.values()}
@@ -161,7 +161,8 @@ def demo(
              output=at / "sample.txt" if name == "sample" else None)
         for name, piece in chosen.items()
     ]  # fmt: skip
-    print(f"Everything goes to {at}; Ctrl-C stops and keeps what there is.", file=sys.stderr)
+    where = f"Everything goes to {at}; Ctrl-C stops and keeps what there is."
+    print(printable(where), file=sys.stderr)
     start = monotonic()
     with _frequent_lines(), progress.board(parts) as show:
         whole = run_all(parts, at / "logs", lambda part: by_title[part.name].conclusion(at), show)

@@ -2,7 +2,8 @@
 
 The `check_…` functions return a list of problems, each in words. A caller gathers the lists and
 hands them to `refuse`, which raises one error, so that whoever passes three wrong arguments reads
-about all three. `did_you_mean` suggests the name that was probably meant.
+about all three. `did_you_mean` suggests the name that was probably meant, and `printable` makes
+text from files and arguments safe for a terminal.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -93,6 +94,25 @@ def _find_near(name: str, names: Collection[str], most: int) -> list[str]:
 
 def _last_part(name: str) -> str:
     return name.lower().rpartition(".")[2]
+
+
+def printable(text: object) -> str:
+    """Return text that a terminal shows and does not obey: what cannot be printed is escaped.
+
+    Names in a stranger's files may hold escape sequences, which would move the cursor, change the
+    title of a window or hide what is written. Lines stay lines.
+    """
+    lines = str(text).split("\n")
+    return "\n".join(line if line.isprintable() else _escape(line) for line in lines)
+
+
+def _escape(line: str) -> str:
+    return "".join(
+        letter
+        if letter.isprintable() or letter == "\t"
+        else letter.encode("unicode_escape").decode()
+        for letter in line
+    )
 
 
 def list_first(values: Any, most: int = 5) -> str:

@@ -300,7 +300,7 @@ def test_no_checkpoint_is_said(checkpoints):
     with pytest.raises(BadRun, match="has no checkpoint to load") as caught:
         checkpoints.load()
     assert caught.value.exit_code == 2
-    with pytest.raises(BadRun, match="has no best checkpoint yet"):
+    with pytest.raises(BadRun, match="has no best checkpoint: no checkpoint was marked"):
         checkpoints.load("best")
     shutil.rmtree(checkpoints.folder)
     assert checkpoints.names() == []

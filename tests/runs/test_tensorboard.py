@@ -9,8 +9,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 
 from loopless.runs import tensorboard
+from loopless.runs.columns import Log
 from loopless.runs.failures import BadConfig
-from loopless.runs.metrics import Log
 from loopless.runs.tensorboard import EventFiles
 
 

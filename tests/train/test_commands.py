@@ -233,7 +233,7 @@ def edited(path, old, new):
             "gamma must be between 0 and 1; received 9.0",
         ),
         ("config.toml", "gamma = 0.99", "gama = 0.9", 'Did you mean "gamma"?'),
-        ("config.toml", "    6,", "    7,", "does not fit this config"),
+        ("config.toml", "    6,", "    7,", "hidden: [6] → [7]"),
         ("run.json", '"format": 1', '"format": 9', "made by a newer loopless"),
         ("run.json", '"dqn"', '"dqm"', "Did you mean dqn?"),
     ],

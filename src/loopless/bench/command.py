@@ -18,6 +18,7 @@ from loopless.bench.machine import describe, isolate
 from loopless.bench.result import Result, load_all, save, save_all
 from loopless.bench.suites import RESULTS, Options, check, load, name_of, names
 from loopless.bench.timing import remember_interrupts
+from loopless.refusals import printable
 from loopless.runs.progress import parts as progress
 from loopless.runs.progress.parts import Part
 
@@ -176,11 +177,11 @@ def _flags(options: Options) -> list[str]:
 
 def _show_end(path: Path, old: list[Result], new: list[Result], options: Options) -> None:
     out = table.console()
-    out.print(f"Wrote {path}", highlight=False, markup=False, soft_wrap=True)
+    out.print(printable(f"Wrote {path}"), highlight=False, markup=False, soft_wrap=True)
     if options.compare:
         compare.show(compare.compare(old, new), out, str(options.compare))
 
 
 def say(text: str) -> None:
     """Print to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)

@@ -130,9 +130,7 @@ def load(path: Path) -> Result:
 def load_all(path: Path) -> list[Result]:
     """Read the results in a file; raise ValueError if it has none."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise ValueError(f"it has more than {LARGEST:,} bytes")
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(atomic.read_small(path, LARGEST))
         return [_result(part) for part in data.get("suites", [data])]
     except OSError as problem:
         raise ValueError(f"bench: cannot read {path}: {problem.strerror}.") from None

@@ -98,7 +98,9 @@ def write_all(file: int, data: bytes | memoryview) -> None:
 
 
 def recover(folder: Path) -> None:
-    """Undo what a process that died has left half done in `folder`."""
+    """Undo what a process that died has left half done in `folder`, unless that is a link."""
+    if folder.is_symlink():
+        return
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if entry.name.startswith("."))
     for name in names:

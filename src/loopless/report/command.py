@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loopless.files import atomic
+from loopless.refusals import printable
+from loopless.runs.failures import USAGE, WRITE_FAILED
 
-OK, INCOMPLETE, USAGE = 0, 1, 2
+OK, INCOMPLETE = 0, 1
 RUNS, RESULTS = Path("runs"), Path("bench-results")  # where `train` and `bench` write
 
 
@@ -19,7 +21,7 @@ def report(
     if not runs and not bench and not verify:
         runs, bench = ([path] if path.is_dir() else [] for path in (RUNS, RESULTS))
     if problems := check(runs, bench, out, verify):
-        print("\n".join(problems), file=sys.stderr)
+        print(printable("\n".join(problems)), file=sys.stderr)
         return USAGE
     try:
         from loopless.report.gathering import gather
@@ -31,16 +33,17 @@ def report(
         return USAGE
     contents = gather(runs, bench, verify)
     for problem in contents.problems:
-        print(f"Left out: {problem}", file=sys.stderr)
+        print(printable(f"Left out: {problem}"), file=sys.stderr)
     if not (contents.runs or contents.results or contents.verdicts):
         print("report: nothing could be read, so there is no page.", file=sys.stderr)
         return USAGE
     try:
         size = write(out, page(contents))
     except OSError as problem:
-        print(f"report: cannot write {out}: {problem.strerror}.", file=sys.stderr)
-        return USAGE
-    print(f"Wrote {out} ({size / 1e6:.1f} MB): open it in a browser, or send it to someone.")
+        print(printable(f"report: cannot write {out}: {problem.strerror}."), file=sys.stderr)
+        return WRITE_FAILED
+    wrote = f"Wrote {out} ({size / 1e6:.1f} MB): open it in a browser, or send it to someone."
+    print(printable(wrote))
     return INCOMPLETE if contents.problems else OK
 
 

@@ -5,7 +5,6 @@ Whatever cannot be read is named in `problems` and left out; the rest is shown.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,17 +16,16 @@ from loopless.bench.result import Result, load_all
 from loopless.bench.suites import names
 from loopless.files import atomic
 from loopless.report import verified
-from loopless.runs import metrics
+from loopless.runs.columns import Log
 from loopless.runs.failures import Failure
-from loopless.runs.folder import RunFolder
+from loopless.runs.folder import RunFolder, read_config
 from loopless.runs.glossary import METRICS
-from loopless.runs.pictures.plots import Run
+from loopless.runs.pictures.plots import Run, read_log
 from loopless.verify.verdicts import Report
 
 CURVES = {row.picture for row in METRICS.values() if row.picture}  # drawn by the page itself
 KINDS = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg"}
 LARGEST_PICTURE = 6_000_000  # bytes; a page should be small enough for mail
-LARGEST_LOG = 1 << 30
 LARGEST_SAMPLE = 20_000  # characters
 
 
@@ -92,38 +90,39 @@ def read_run(folder: Path, problems: list[str]) -> RunView | None:
     except Failure as failure:
         problems.append(str(failure))
         return None
-    rows = _log(folder / "metrics.jsonl", problems)
+    log = _log(folder / "metrics.jsonl", problems)
     return RunView(
         folder,
-        metrics.columns(rows, "train"),
-        metrics.columns(rows, "eval"),
-        [row for row in rows if row["kind"] == "event"],
+        log.train,
+        log.evaluations,
+        log.events,
         facts=facts,
-        settings=_settings(folder / "config.toml", problems),
+        settings=_settings(folder, problems),
         pictures=_pictures(folder / "plots", problems),
         samples=_samples(folder / "samples", problems),
     )
 
 
-def _log(path: Path, problems: list[str]) -> list[dict[str, Any]]:
-    broken: list[str] = []
+def _log(path: Path, problems: list[str]) -> Log:
+    log = Log(path)
     try:
-        if path.stat().st_size > LARGEST_LOG:
-            raise OSError(0, f"it has more than {LARGEST_LOG:,} bytes")
-        rows = metrics.read(path, broken)
-    except OSError as problem:
-        problems.append(f"report: cannot read {path}: {problem.strerror}.")
-        return []
-    if broken:
-        problems.append(f"{broken[0]}" + (f" So are {len(broken) - 1} more." * (len(broken) > 1)))
-    return rows
+        log = read_log(path)
+    except Failure as problem:
+        problems.append(str(problem))
+    if not path.exists():
+        problems.append(f"report: there is no {path}.")
+    if log.broken:
+        more = f" So are {log.broken - 1:,} more." if log.broken > 1 else ""
+        first = f"line {log.first_broken} is not a row of a log; it is left out."
+        problems.append(f"{path}, {first}{more}")
+    return log
 
 
-def _settings(path: Path, problems: list[str]) -> dict[str, Any]:
+def _settings(folder: Path, problems: list[str]) -> dict[str, Any]:
     try:
-        return tomllib.loads(atomic.read_small(path, 1 << 20).decode())
+        return read_config(folder)
     except (OSError, ValueError) as problem:
-        problems.append(f"report: cannot read {path}: {problem}.")
+        problems.append(f"report: cannot read {folder / 'config.toml'}: {problem}.")
         return {}
 
 

@@ -10,10 +10,12 @@ gives up its state by deleting that one file, which needs no room on a full disk
 fail. `BackgroundSaver` does the work beside training; `export_weights` writes a policy for others.
 """
 
+import errno
 import json
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,19 +24,23 @@ from typing import Any
 
 import numpy as np
 
-from loopless.files import atomic, manifest, tensors
+from loopless.files import atomic, manifest, plain, tensors
 from loopless.files.manifest import STATE, WEIGHTS, Kind, Manifest
 from loopless.files.tensors import Broken
+from loopless.refusals import printable
+from loopless.runs.config.changes import refuse_changes
 from loopless.runs.failures import BadConfig, BadRun, writing
+from loopless.runs.folder import RunFolder
 from loopless.runs.metrics import MetricsLog
 
 PREFIX = "weights/"
+LONGEST_NAME = 100  # bytes of the files `best` and `latest`
 _NAME = re.compile(r"step_(\d{12,18})")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was loaded, and which newer checkpoints were skipped, with the reason for each."""
+    """What was loaded, and which others were skipped, with the reason for each."""
 
     name: str
     step: int
@@ -77,8 +83,7 @@ class Checkpoints:
         last = self.names()[:1]
         try:
             with writing(f"checkpoint {name}", f"The last good one is {last[0]}" if last else ""):
-                if not self.folder.is_dir():
-                    self.folder.mkdir(parents=True)
+                plain.make_folder(self.folder)
                 # Weights alone never replace a full checkpoint of the same step.
                 if kind == "full" or not (self.folder / name / STATE).exists():
                     about = Manifest(step, kind, dict(numbers), name if best else self.best(), {})
@@ -99,17 +104,24 @@ class Checkpoints:
         *,
         kind: Kind = "full",
         template: Mapping[str, Any] | None = None,
+        check: Callable[[str, Mapping[str, Any]], None] | None = None,
     ) -> Checkpoint:
         """Load the newest whole checkpoint, or the one of this `name`, which may be "best".
 
-        With kind "weights" only the weights are read, from any checkpoint. `template` has arrays
-        of the expected shapes and types; a checkpoint with others is refused, with all
-        differences.
+        With kind "weights" only the weights are read, from any checkpoint, and "best" is the newest
+        one if none was marked. `check(name, numbers)` may refuse a checkpoint before its arrays are
+        read. `template` has arrays of the expected shapes and types; a checkpoint with others is
+        refused, with all differences.
         """
         skipped: list[str] = []
+        if name == "best" and kind == "weights":
+            best, problem = self._find_best()
+            if best is None:
+                name = None
+                skipped.append(f"best: {problem}. The newest checkpoint takes its place.")
         for candidate in self._candidates(name):
             try:
-                return self._read(candidate, kind, template, skipped)
+                return self._read(candidate, kind, template, check, skipped)
             except Broken as why:
                 skipped.append(f"{candidate}: {why}.")
             except OSError as error:
@@ -124,15 +136,34 @@ class Checkpoints:
             names = [entry for entry in os.listdir(self.folder) if _NAME.fullmatch(entry)]
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise BadRun(f"run: cannot read {self.folder}: {error.strerror}.") from None
         return sorted(names, key=_step, reverse=True)
 
     def best(self) -> str | None:
         """Return the name of the best checkpoint, if one was marked and still exists."""
-        # Any other error is raised: what cannot be read just now must not be rotated away.
-        with suppress(FileNotFoundError, UnicodeDecodeError):
-            name = atomic.read_small(self.run / "best", 100).decode().strip()
-            return name if name in self.names() else None
-        return None
+        return self._read_best()[0]
+
+    def _read_best(self) -> tuple[str | None, str]:
+        """Return the name of the best checkpoint, or None and the reason why there is none."""
+        try:
+            data = atomic.read_small(self.run / "best", LONGEST_NAME, follow=False)
+        except FileNotFoundError:
+            return None, "no checkpoint was marked as the best one"
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise  # what cannot be read just now must not be rotated away
+            return None, f"the file {self.run / 'best'} is broken: {error.strerror}"
+        name = data.decode("utf-8", "replace").strip()
+        if name in self.names():
+            return name, ""
+        return None, f"the file {self.run / 'best'} names {name!r}, which is no checkpoint"
+
+    def _find_best(self) -> tuple[str | None, str]:
+        try:
+            return self._read_best()
+        except OSError as error:
+            raise BadRun(f"run: cannot read {self.run / 'best'}: {error.strerror}.") from None
 
     def trim_after(self, step: int) -> list[str]:
         """Delete the checkpoints after `step`, where a run was resumed, and return their names.
@@ -153,8 +184,10 @@ class Checkpoints:
     def _restore_latest(self, name: str) -> None:
         """Point `latest` to the checkpoint from which the run goes on."""
         pointer, data = self.run / "latest", f"{name}\n".encode()
-        is_right = pointer.is_file() and pointer.read_bytes() == data
-        if name in self.names() and not is_right:
+        with suppress(OSError):  # one that cannot be read is replaced
+            if atomic.read_small(pointer, LONGEST_NAME, follow=False) == data:
+                return
+        if name in self.names():
             atomic.write_file(pointer, data)
 
     def _restore_best(self, name: str, late: list[str]) -> None:
@@ -176,7 +209,7 @@ class Checkpoints:
     def _rotate(self, step: int) -> None:
         """Reduce checkpoints older than the newest `keep` to weights; never the one just saved."""
         names = [name for name in self.names() if _step(name) <= step]
-        full = [name for name in names if (self.folder / name / STATE).exists()]
+        full = [name for name in names if self._has_state(name)]
         for name in full[self._keep :]:
             os.unlink(self.folder / name / STATE)
         best = self.best()
@@ -185,17 +218,18 @@ class Checkpoints:
             for name in older[self._keep_weights :]:
                 atomic.remove(self.folder / name)
 
+    def _has_state(self, name: str) -> bool:
+        # A link to a folder elsewhere is no checkpoint: its state is not ours to delete.
+        return not (self.folder / name).is_symlink() and (self.folder / name / STATE).exists()
+
     def _candidates(self, name: str | None) -> list[str]:
         if name is None or name == "latest":
             return self.names()
         if name == "best":
-            try:
-                best = self.best()
-            except OSError as error:
-                raise BadRun(f"run: cannot read {self.run / 'best'}: {error.strerror}.") from None
+            best, problem = self._find_best()
             if best:
                 return [best]
-            raise BadRun(f"run: {self.run} has no best checkpoint yet.")
+            raise BadRun(f"run: {self.run} has no best checkpoint: {problem}.")
         if name in self.names():
             return [name]
         there = ", ".join(self.names()[:5]) or "none"
@@ -211,8 +245,10 @@ class Checkpoints:
             raise Broken(f"its manifest is of step {about.step}")
         return about
 
-    def _read(self, name: str, kind: Kind, template, skipped: list[str]) -> Checkpoint:
+    def _read(self, name: str, kind: Kind, template, check, skipped: list[str]) -> Checkpoint:
         folder, about = self.folder / name, self._manifest(name)
+        if check is not None:
+            check(name, about.numbers)
         if kind == "full" and not (about.kind == "full" and (folder / STATE).exists()):
             raise Broken("it holds weights only")
         wanted = [WEIGHTS, STATE] if kind == "full" else [WEIGHTS]
@@ -239,6 +275,22 @@ def _compare(name: str, entries: Mapping, kind: Kind, template: Mapping[str, Any
 
 def _step(name: str) -> int:
     return int(name.removeprefix("step_"))
+
+
+def load_chosen(run: RunFolder, config: Any, name: str, *, quiet: bool = False) -> Checkpoint:
+    """Load the weights of "best", "latest" or a named checkpoint, and print which one that is.
+
+    What was skipped is printed with its reason, also if `quiet`. Raises BadRun if `config` is not
+    the one that the checkpoint was saved with.
+    """
+    check = refuse_changes(config, run.config_file)
+    checkpoint = Checkpoints(run.path).load(name, kind="weights", check=check)
+    lines = [f"Skipped {reason}" for reason in checkpoint.skipped]
+    if lines or not quiet:
+        chosen = f" ({name})" if name != checkpoint.name else ""
+        lines.append(f"Run {run.path}, {checkpoint.name}{chosen}")
+        print(printable("\n".join(lines)), file=sys.stderr)
+    return checkpoint
 
 
 class BackgroundSaver:

@@ -1,7 +1,7 @@
 """The ways in which a run can fail, and the exit code of each.
 
 The command line prints the message of a `Failure` and exits with its code. Any other exception is
-a bug and keeps its traceback.
+a bug: `cli.main` saves its traceback in a file, and exits with code 70.
 """
 
 import errno
@@ -9,15 +9,23 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from loopless.refusals import printable
+
 # What a shell sees; the documentation explains them (docs/runs.md).
 USAGE, NON_FINITE, WRITE_FAILED, INTERRUPTED = 2, 70, 74, 75
 ENV_FAILED = 70
 
 
 class Failure(Exception):
-    """A failure that is reported by its message and an exit code, without a traceback."""
+    """A failure that is reported by its message and an exit code, without a traceback.
+
+    Its text may quote files and arguments; as a string it is safe for a terminal.
+    """
 
     exit_code = USAGE
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class BadConfig(Failure):

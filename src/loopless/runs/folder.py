@@ -5,7 +5,8 @@
     run = RunFolder.open(path)                                              # play, plot, export
 
 A folder with a `run.json` is a run; this file says what it was made with. The other files are
-written by `metrics`, `checkpoint` and `pictures`; `session` brings them together.
+written by `metrics`, `checkpoint` and `pictures`; `session` brings them together. `open` refuses a
+folder with links in it: a run that somebody sent must not touch anything outside itself.
 """
 
 import errno
@@ -25,13 +26,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from loopless.files import atomic
+from loopless.files import atomic, plain
 from loopless.refusals import did_you_mean
 from loopless.runs import config as configs
-from loopless.runs.failures import BadConfig, BadRun, RunInUse, WriteFailed, writing
+from loopless.runs.config.toml import parse
+from loopless.runs.failures import BadConfig, BadRun, Failure, RunInUse, WriteFailed, writing
 
 PACKAGES = ("loopless", "numpy", "jax", "jaxlib", "equinox", "optax", "gymnasium")
 FORMAT = 1
+FILES = (
+    "run.json", "config.toml", "metrics.jsonl", "lock", "latest", "best", "renderer.log",
+)  # fmt: skip
+FOLDERS = (
+    "checkpoints", "plots", "snapshots", "data", "crash", "samples", "tensorboard", "trace",
+)  # fmt: skip
 LARGEST_JSON = 1 << 20  # bytes of a run.json or config.toml; ours have a few thousand
 
 _locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
@@ -44,9 +52,7 @@ class Lock:
     """
 
     def __init__(self, path: Path):
-        with writing(str(path)):
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._file = os.open(path, flags, 0o644)
+        self._file = open_in_place(path)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(self._file, 0)
@@ -79,6 +85,17 @@ def _release_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_release_in_child)
+
+
+def open_in_place(path: Path, flags: int = 0) -> int:
+    """Return a descriptor of a file in a run that is written in place, such as its log."""
+    try:
+        return plain.open_to_append(path, flags)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise BadRun(f"run: cannot write {path}: {error.strerror}.") from None
+        with writing(str(path)):
+            raise
 
 
 class RunFolder:
@@ -124,14 +141,19 @@ class RunFolder:
         path = Path(path)
         if not path.is_dir():
             raise BadRun(f"run: there is no run {path}.{_nearest(path)}")
+        if problems := plain.problems(path, FILES, FOLDERS):
+            raise BadRun(
+                f"run: {'; '.join(problems)}. A run holds nothing but files and folders of its "
+                f"own; put a copy in the place of what is not. Nothing was touched."
+            )
         facts = _read_facts(path)
         taken = Lock(path / "lock") if lock else None
         run = cls(path, facts, taken)
         if taken:
             try:
                 with writing(f"into {path}"):
-                    run.checkpoints.mkdir(exist_ok=True)
-                    atomic.recover(path)
+                    plain.make_folder(run.checkpoints)
+                    atomic.recover(path.resolve())
                     atomic.recover(run.checkpoints)
             except BaseException:
                 taken.release()
@@ -188,7 +210,9 @@ def _make_root(root: Path) -> None:
 def _sweep(root: Path) -> None:
     """Remove what dead processes left of unfinished runs; a living one still holds its lock."""
     for lock in root.glob(f".*{atomic.STAGED}/lock"):
-        with suppress(OSError, RunInUse, WriteFailed):
+        if lock.parent.is_symlink():
+            continue
+        with suppress(OSError, Failure):
             taken = Lock(lock)
             atomic.remove(lock.parent)
             taken.release()
@@ -262,13 +286,21 @@ def _read_facts(path: Path) -> dict[str, Any]:
 
 def _read_small(path: Path, name: str) -> str:
     try:
-        return atomic.read_small(path, LARGEST_JSON).decode()
+        return atomic.read_small(path, LARGEST_JSON, follow=False).decode()
     except FileNotFoundError:
         raise BadRun(f"run: {path.parent} is not a run: it has no {name}.") from None
     except UnicodeDecodeError:
         raise BadRun(f"run: {path} is broken: it is not text in UTF-8.") from None
     except OSError as error:
         raise BadRun(f"run: cannot read {path}: {error.strerror}.") from None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the tree in a run's config.toml, whatever its trainer; OSError or ValueError if none.
+
+    For pages and pictures, which only show it.
+    """
+    return parse(atomic.read_small(folder / "config.toml", LARGEST_JSON, follow=False).decode())
 
 
 def _nearest(path: Path) -> str:

@@ -4,7 +4,6 @@ A trainer knows how to advance by a chunk; everything else that a run does happe
 for all trainers. `tests/runs/test_session.py` shows it with a trainer of a few lines.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -13,10 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from loopless.envs import EnvError
+from loopless.files import plain
 from loopless.process import resident_bytes
-from loopless.runs import config as configs
 from loopless.runs.checkpoint import BackgroundSaver, Checkpoint, Checkpoints
-from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, writing
+from loopless.runs.config.changes import fixed_settings, refuse_changes
+from loopless.runs.failures import EnvFailed, Interrupted, NonFinite, writing
 from loopless.runs.folder import RunFolder
 from loopless.runs.metrics import MetricsLog
 from loopless.runs.pictures import snapshots
@@ -27,12 +27,6 @@ from loopless.runs.signals import StopSignals
 
 SHOWN = ("return_mean", "eval_return", "loss")  # unless the trainer names others
 TRACED = 6  # which chunk of a session --profile traces
-
-# Settings that may change when a run is resumed: they do not affect what is learned.
-MAY_CHANGE = {
-    "steps", "run", "runs", "eval_every", "eval_episodes", "log_every", "plot_every",
-    "checkpoint_every", "on_nan", "profile", "tensorboard", "step_timeout",
-}  # fmt: skip
 
 
 class Trainer(Protocol):
@@ -94,17 +88,12 @@ def train(
         return session.end()
 
 
-def _fixed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a resumed run must have in common with its checkpoint."""
-    return {name: value for name, value in settings.items() if name not in MAY_CHANGE}
-
-
 class _Session:
     def __init__(self, trainer: Trainer, run: RunFolder, config: Any) -> None:
         self.trainer, self.run, self.config = trainer, run, config
         self.best, self.last, self.chunks = -np.inf, dict[str, Any](), 0
         self.eval_every = getattr(config, "eval_every", 0)  # not every trainer has evaluations
-        self.settings = _fixed(tomllib.loads(configs.to_toml(config)))
+        self.settings = fixed_settings(config)
         self.open = ExitStack()
 
     def __enter__(self) -> None:
@@ -125,9 +114,10 @@ class _Session:
             snapshots.trim_after(self.run.path, -1)
             self.log.event(0, "start")
         else:
-            self.refuse_another_config(checkpoint)
+            refuse_changes(self.config, self.run.config_file)(checkpoint.name, checkpoint.numbers)
             lost = trainer.restore(checkpoint)
-            self.best = checkpoint.numbers.get("best", -np.inf)
+            best = checkpoint.numbers.get("best", -np.inf)
+            self.best = float(best) if isinstance(best, int | float) else -np.inf
             self.log.trim_after(checkpoint.step)
             self.checkpoints.trim_after(checkpoint.step)
             snapshots.trim_after(self.run.path, checkpoint.step)
@@ -143,20 +133,6 @@ class _Session:
         self.stop = self.open.enter_context(StopSignals(self.progress.note))
         if checkpoint is None:
             self.snapshot()
-
-    def refuse_another_config(self, checkpoint: Checkpoint) -> None:
-        before = checkpoint.numbers.get("config", self.settings)
-        before, now = _fixed(configs.complete(type(self.config), before)), self.settings
-        changed = [
-            f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
-            for name in {**before, **now}
-            if before.get(name) != now.get(name)
-        ]
-        if changed:
-            raise BadRun(
-                f"run: {self.run.config_file} has changed since {checkpoint.name} was saved: "
-                f"{'; '.join(changed)}. Change it back; or start a run of its own, with --config."
-            )
 
     def chunk(self) -> None:
         trainer, config, before = self.trainer, self.config, self.trainer.step
@@ -275,7 +251,7 @@ class _Session:
         """Save the state at which learning stopped, apart from the good checkpoints."""
         bundle = self.run.path / "crash"
         with writing(f"into {bundle}"):
-            bundle.mkdir(exist_ok=True)
+            plain.make_folder(bundle)
         Checkpoints(bundle).save(self.trainer.step, self.trainer.arrays(), {"reason": reason})
         self.log.event(self.trainer.step, "nan", reason)
         self.saver.wait()

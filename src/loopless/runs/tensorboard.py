@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterable, Mapping
 from importlib import import_module
@@ -17,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from loopless.files import plain
 from loopless.runs.failures import BadConfig
 from loopless.runs.glossary import METRICS
 
@@ -43,7 +45,9 @@ class EventFiles:
         self._folder = Path(folder) / "tensorboard"
         for old in [*self._folder.glob(f"{NAME}.*"), *self._folder.glob(f"seed_*/{NAME}.*")]:
             # Emptied now and removed next time: a TensorBoard that has it open would get stuck.
-            if old.stat().st_size:
+            # What is a link, or has another name elsewhere, is not ours to empty.
+            status = old.lstat()
+            if status.st_size and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
                 os.truncate(old, 0)
             else:
                 old.unlink()
@@ -89,7 +93,7 @@ class _EventFile:
         events: Any = import_module("tensorboard.compat.proto.event_pb2")
         summaries: Any = import_module("tensorboard.compat.proto.summary_pb2")
         self._event, self._summary = events.Event, summaries.Summary
-        folder.mkdir(parents=True, exist_ok=True)
+        plain.make_folder(folder)
         # TensorBoard moves on to the file whose name sorts last.
         name = f"{NAME}.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         self._file = (folder / name).open("wb")

@@ -14,6 +14,8 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from loopless.files import atomic
+
 # Folders that are not the library itself, its tests, and two packages of generated tables.
 _EXCLUDED_FOLDERS = {
     "site-packages", "dist-packages", "__pycache__",
@@ -145,7 +147,8 @@ def _list_files(root: Path, excluded: Set[str] = frozenset(), suffix: str = "") 
 def _read_text(file: Path) -> tuple[bytes | None, str]:
     """Return a file's bytes, or None and the reason why they are not text."""
     try:
-        data = file.read_bytes()
+        with os.fdopen(atomic.open_to_read(file), "rb") as opened:
+            data = opened.read()
         data.decode()
     except UnicodeDecodeError as error:
         return None, f"no UTF-8 at byte {error.start:,}"

@@ -1,19 +1,20 @@
 """A corpus ready to train on: a folder with two token files and the tokenizer.
 
     train.bin, validation.bin    ids of all documents, `end` after each (with a JSON file beside)
-    tokenizer.json
+    tokenizer.json, manifest.json (checksums)
     dataset.json                 what is in them; written last, so a folder that has it is complete
 
 The tokenizer is trained on the training part alone. `train/lm/data.py` is the caller.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from loopless.files import atomic
+from loopless.files import atomic, checksums, plain
 from loopless.text import tokenizer as tokenizers
 from loopless.text.corpus import Document, check_validation_share, read_corpus, split
 from loopless.text.tokenizer import Tokenizer
@@ -22,6 +23,8 @@ from loopless.text.tokens import dtype_for, read_tokens, write_tokens
 TRAIN, VALIDATION, TOKENIZER, ABOUT = (
     "train.bin", "validation.bin", "tokenizer.json", "dataset.json",
 )  # fmt: skip
+FILES = TRAIN, f"{TRAIN}.json", VALIDATION, f"{VALIDATION}.json", TOKENIZER
+LARGEST_ABOUT = 1 << 26  # bytes; it lists the files that were skipped
 
 
 class Dataset(NamedTuple):
@@ -84,27 +87,51 @@ def save_dataset(dataset: Dataset, folder) -> None:
     """Write a dataset, which must have a tokenizer of ours, for `open_dataset` to read."""
     assert dataset.tokenizer is not None
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    plain.make_folder(folder)
     (folder / ABOUT).unlink(missing_ok=True)
     write_tokens(folder / TRAIN, dataset.train, dataset.vocabulary)
     write_tokens(folder / VALIDATION, dataset.validation, dataset.vocabulary)
     tokenizers.save(dataset.tokenizer, folder / TOKENIZER)
+    checksums.write(folder, FILES)
     atomic.write_file(folder / ABOUT, json.dumps(dataset.about, indent=1).encode())
 
 
 def open_dataset(folder) -> Dataset:
-    """Open what `save_dataset` wrote."""
+    """Open what `save_dataset` wrote; ValueError if a file is not what its checksum says."""
     folder = Path(folder)
     if not (folder / ABOUT).is_file():
         raise FileNotFoundError(
             f"text: {folder} does not hold a complete dataset: there is no {ABOUT}."
         )
-    about = json.loads((folder / ABOUT).read_bytes())
+    check(folder, FILES)
+    about = _read_about(folder / ABOUT)
     tokenizer = tokenizers.load(folder / TOKENIZER)
     vocabulary = tokenizer.vocabulary
     train_ids = read_tokens(folder / TRAIN, vocabulary=vocabulary)
     validation_ids = read_tokens(folder / VALIDATION, vocabulary=vocabulary)
     return Dataset(train_ids, validation_ids, vocabulary, tokenizer, about)
+
+
+def check(folder: Path, names: Sequence[str]) -> None:
+    """Raise ValueError if a file of a dataset has changed since it was written.
+
+    Datasets of older versions have no checksums, and are taken as they are.
+    """
+    if changed := checksums.changed(folder, names, checksums.read(folder)):
+        raise ValueError(
+            f"text: {', '.join(changed)} in {folder} differ from their checksums in "
+            f"{checksums.NAME}. Restore them from a copy."
+        )
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    try:
+        about = json.loads(atomic.read_small(path, LARGEST_ABOUT, follow=False))
+        if not isinstance(about["corpus"]["name"], str):
+            raise ValueError("its corpus has no name")
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(f"text: {path} does not describe a dataset ({error!r}).") from None
+    return about
 
 
 def open_token_files(

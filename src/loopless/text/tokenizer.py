@@ -19,6 +19,7 @@ from loopless.text.tokens import dtype_for
 DEFAULT_VOCABULARY = 1024  # ids of a bpe tokenizer
 UNKNOWN = "\ufffd"
 _FORMAT = "loopless tokenizer 1"
+_LARGEST_FILE = 1 << 28  # bytes
 _LONGEST_PART = 1 << 17  # characters; the library encodes several parts of a text in parallel
 
 
@@ -172,7 +173,12 @@ class BPETokenizer(Tokenizer):
 
     def encode(self, text: str) -> np.ndarray:
         if self._encoder is None:
-            self._encoder = _import_library().Tokenizer.from_str(json.dumps(self._tokenizer))
+            try:
+                self._encoder = _import_library().Tokenizer.from_str(json.dumps(self._tokenizer))
+            except Exception as error:  # the library raises nothing more precise
+                if isinstance(error, ModuleNotFoundError):
+                    raise
+                raise ValueError(f"tokenizer: its bpe model is broken ({error}).") from None
         parts = self._encoder.encode_batch_fast(list(_cut_into_parts([text])))
         dtype = dtype_for(self.vocabulary)
         return np.concatenate([np.array(part.ids, dtype) for part in parts])
@@ -214,11 +220,11 @@ def load(path) -> Tokenizer:
     if not Path(path).is_file():
         raise FileNotFoundError(f"tokenizer: there is no file {path}.")
     try:
-        settings = json.loads(Path(path).read_bytes())
+        settings = json.loads(atomic.read_small(Path(path), _LARGEST_FILE))
         if settings.pop("format") != _FORMAT:
             raise ValueError(f"its format is not {_FORMAT!r}")
         return tokenizer_class(settings.pop("kind"))(**settings)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError) as error:
         raise ValueError(
             f"tokenizer: {path} is not a tokenizer of ours ({error!r}). Use one that was saved "
             f"with a run or a dataset."

@@ -5,13 +5,16 @@ stands a JSON file that describes it. Files are mapped into memory rather than r
 """
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from loopless.files import atomic
 
 DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+LARGEST_DESCRIPTION = 1 << 16  # bytes
 _CHECKED_AT_ONCE = 1 << 24  # ids; comparing a larger part at once would need much memory
 
 
@@ -39,7 +42,7 @@ def read_tokens(path, *, vocabulary: int | None = None, dtype: str | None = None
     if not path.is_file():
         raise FileNotFoundError(f"tokens: there is no file {path}.")
     description = description_file(path)
-    about = json.loads(description.read_bytes()) if description.is_file() else {}
+    about = read_description(description) if description.exists() else {}
     vocabulary = vocabulary or about.get("vocabulary")
     dtype = dtype or about.get("dtype")
     if dtype is None and vocabulary is not None:
@@ -62,7 +65,8 @@ def read_tokens(path, *, vocabulary: int | None = None, dtype: str | None = None
         problems.append(f"has {size:,} bytes, but its {about['tokens']:,} tokens need {needed:,}")
     if problems:
         raise ValueError(f"tokens: {path} {'; it '.join(problems)}. Use a whole file of {dtype}.")
-    ids = np.memmap(path, DTYPES[dtype], "r").view(np.ndarray)
+    with os.fdopen(atomic.open_to_read(path), "rb") as file:
+        ids = np.memmap(file, DTYPES[dtype], "r").view(np.ndarray)
     if vocabulary is not None:
         _check_range(path, ids, vocabulary)
     return ids
@@ -71,6 +75,20 @@ def read_tokens(path, *, vocabulary: int | None = None, dtype: str | None = None
 def description_file(path: Path) -> Path:
     """Return the path of the JSON file that describes a token file of ours."""
     return path.with_name(path.name + ".json")
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Return what a JSON file says about the token file beside it; ValueError if it is broken."""
+    try:
+        about = json.loads(atomic.read_small(path, LARGEST_DESCRIPTION))
+        size = about.get("vocabulary", 1), about.get("tokens", 0)
+        if not all(type(count) is int and 0 <= count < 2**48 for count in size):
+            raise ValueError(f"vocabulary and tokens must be counts; received {size}")
+        if about.get("dtype", "uint16") not in DTYPES:
+            raise ValueError(f"dtype must be {' or '.join(DTYPES)}")
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"tokens: {path} does not describe tokens ({error}).") from None
+    return about
 
 
 def _check_range(path: Path, ids: np.ndarray, vocabulary: int) -> None:

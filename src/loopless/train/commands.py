@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from loopless.process import cores, even_share
+from loopless.refusals import printable
 from loopless.runs import config as configs
-from loopless.runs.failures import BadConfig, Failure
+from loopless.runs.config.changes import refuse_changes
+from loopless.runs.failures import BadConfig, Failure, writing
 from loopless.runs.folder import RunFolder
 from loopless.train import registry
 
@@ -33,10 +35,10 @@ def command(function: Callable[Arguments, Any]) -> Callable[Arguments, int]:
             function(*args, **options)
             return 0
         except Failure as failure:
-            print(failure, file=sys.stderr)
+            say(str(failure))
             return failure.exit_code
         except EnvError as error:
-            print(error, file=sys.stderr)
+            say(str(error))
             return error.exit_code
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] == "loopless":
@@ -75,7 +77,7 @@ def train_new(name: str, config: Any) -> Path:
         trainer.close()
         raise
     with run:
-        print(f"Run {run.path}", file=sys.stderr)
+        say(f"Run {run.path}")
         try:
             trainer.write_inputs(run.path)
         except BaseException:
@@ -108,11 +110,13 @@ def resume_run(path: Path, **changes: Any) -> None:
         try:
             # A process that died early has left no checkpoint, and then there is nothing to lose.
             if checkpoints.names():
-                newest = checkpoints.load(template=trainer.arrays())
+                check = refuse_changes(config, run.config_file)
+                newest = checkpoints.load(template=trainer.arrays(), check=check)
                 for reason in newest.skipped:
-                    print(f"Skipped {reason}", file=sys.stderr)
+                    say(f"Skipped {reason}")
             if newest and newest.step >= trainer.total:
-                print(f"Run {run.path} is done, at step {newest.step:,}. --steps N trains on.")
+                done = f"Run {run.path} is done, at step {newest.step:,}. --steps N trains on."
+                print(printable(done))
                 trainer.close()
                 return
             if config != old_config:
@@ -121,7 +125,7 @@ def resume_run(path: Path, **changes: Any) -> None:
             trainer.close()
             raise
         start = f"from {newest.name}" if newest else "which has no checkpoint, from its start"
-        print(f"Run {run.path}, {start}", file=sys.stderr)
+        say(f"Run {run.path}, {start}")
         _run_session(trainer, run, config, newest)
 
 
@@ -130,7 +134,7 @@ def _run_session(trainer: Any, run: RunFolder, config: Any, newest: Any = None) 
 
     last = session.train(trainer, run, config, newest)
     if outcome := trainer.outcome(last):
-        print(f"{outcome} Plots in {run.path / 'plots'}.", file=sys.stderr)
+        say(f"{outcome} Plots in {run.path / 'plots'}.")
 
 
 def prepare(config: Any) -> None:
@@ -189,15 +193,16 @@ def play(
         raise BadConfig([f"{path} is a run of {run.trainer}, which plays in no environment."])
     player = module.player(config, weights)
     returns, lengths = player.episodes(episodes, seed)
-    print(
+    result = (
         f"{run.name}, {checkpoint}: {returns.mean():.2f} ± {returns.std():.2f} over {episodes} "
         f"episodes (median {np.median(returns):.2f}, from {returns.min():.2f} to "
         f"{returns.max():.2f}; {lengths.mean():.0f} steps each)"
     )
+    print(printable(result))
     if record is not None:
         frames, rate = player.frames(seed)
         film.write_episode(record, frames, rate)
-        print(f"Recorded {record}")
+        print(f"Recorded {printable(record)}")
 
 
 @command
@@ -213,7 +218,7 @@ def sample(path: Path, prompt: str, checkpoint: str, options: Mapping[str, Any])
     if problems := settings.problems():
         raise BadConfig(problems)
     for text in sampling.sample(path, config, weights, prompt, settings):
-        sys.stdout.write(text)
+        sys.stdout.write(printable(text))
         sys.stdout.flush()
     print()
 
@@ -227,24 +232,31 @@ def export(path: Path, output: Path | None, checkpoint: str, agent: int) -> None
     arrays, card = registry.trainer(run.trainer).export(config, weights)
     target = output or run.path / "policy.safetensors"
     export_weights(target, arrays, {"run": run.name, "trainer": run.trainer, **card})
-    print(f"Wrote {target} and {target.with_suffix('.json')}")
+    print(f"Wrote {printable(target)} and {printable(target.with_suffix('.json'))}")
 
 
-def load_weights(path: Path, checkpoint: str, agent: int) -> tuple[RunFolder, Any, Any]:
-    """Return a run, its config, and the weights of one of its agents."""
-    from loopless.runs.checkpoint import Checkpoints
+def load_weights(
+    path: Path, checkpoint: str, agent: int, *, quiet: bool = False
+) -> tuple[RunFolder, Any, Any]:
+    """Return a run, its config, and the weights of one of its agents.
+
+    Which checkpoint they are from, and which were skipped, is printed; if `quiet`, only the latter.
+    """
+    from loopless.runs.checkpoint import load_chosen
 
     run = RunFolder.open(path)
     config = run.config(registry.config_class(run.trainer))
     prepare(config)
-    checkpoints = Checkpoints(run.path)
-    has_no_best = checkpoint == "best" and checkpoints.best() is None
-    name = None if checkpoint == "latest" or has_no_best else checkpoint
-    arrays = checkpoints.load(name, kind="weights").arrays
-    agents = agents_of(arrays, _count_agents(config))
+    chosen = load_chosen(run, config, checkpoint, quiet=quiet)
+    agents = agents_of(chosen.arrays, _count_agents(config))
     if not 0 <= agent < len(agents):
         raise BadConfig([f"agent must be from 0 to {len(agents) - 1}; received {agent}."])
     return run, config, agents[agent]
+
+
+def say(text: str) -> None:
+    """Print a line about what is going on, where it does not mix with results."""
+    print(printable(text), file=sys.stderr)
 
 
 def agents_of(arrays: Mapping[str, Any], seeds: int) -> list[dict[str, Any]]:
@@ -268,8 +280,9 @@ def plot(paths: Sequence[Path], output: Path | None) -> None:
         RunFolder.open(path)
     if len(paths) == 1:
         run = plots.Run.read(paths[0])
-        count = sum(bool(plots.draw(run, name)) for name in plots.PICTURES)
-        print(f"Drew {count} pictures in {paths[0] / 'plots'}")
+        with writing(f"into {paths[0] / 'plots'}"):
+            count = sum(bool(plots.draw(run, name)) for name in plots.PICTURES)
+        print(f"Drew {count} pictures in {printable(paths[0] / 'plots')}")
         if output is None:
             return
     target = output or Path("comparison.png")
@@ -277,5 +290,7 @@ def plot(paths: Sequence[Path], output: Path | None) -> None:
         raise BadConfig(
             [f"plot: cannot write {target}. Name a .png, .pdf or .svg file in an existing folder."]
         )
-    look.write(comparison(paths), target)
-    print(f"Drew {target}")
+    picture = comparison(paths)
+    with writing(str(target)):
+        look.write(picture, target)
+    print(f"Drew {printable(target)}")

@@ -42,7 +42,7 @@ def _export(path: Path, checkpoint: str, agent: int) -> tuple[dict[str, Any], di
     """Return arrays and card of a run's policy, as `loopless export` would write them."""
     from loopless.train import commands, registry
 
-    run, config, weights = commands.load_weights(path, checkpoint, agent)
+    run, config, weights = commands.load_weights(path, checkpoint, agent, quiet=True)
     module = registry.trainer(run.trainer)
     if not hasattr(module, "player"):
         raise BadRun(f"load_policy: {path} is a run of {run.trainer}, which has no policy.")

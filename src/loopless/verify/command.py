@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from loopless.refusals import did_you_mean
+from loopless.refusals import did_you_mean, printable
 from loopless.verify import Options, UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def verify(
         with _traceback_after(2 * settings.seconds + 180):
             report = _judge(target, claim, settings)
     except UsageError as problem:
-        print(f"verify: {target}: {problem}", file=sys.stderr, flush=True)
+        print(printable(f"verify: {target}: {problem}"), file=sys.stderr, flush=True)
         return USAGE
     text = dumps(report.to_json(), indent=2, ensure_ascii=False)
     if json is not None and str(json) == "-":

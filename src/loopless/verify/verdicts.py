@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loopless.bench.table import quantity, times
+from loopless.refusals import printable
 
 if TYPE_CHECKING:
     from loopless.verify.calling import Caller
@@ -156,6 +157,7 @@ def _console() -> Console:
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
+    text = printable(text)
     console.print(text, style=style or None, highlight=False, markup=False, soft_wrap=True)
 
 

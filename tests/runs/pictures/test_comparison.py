@@ -167,6 +167,6 @@ def test_a_setting_that_another_trainer_lacks_does_not_tell(tmp_path):
         made_up_runs.write(tmp_path / "b", language_rows(1, [3, 2]), {"steps": 2, "top_k": 4}),
     ]
     for folder, trainer in zip(folders, ("lm", "avatarl"), strict=True):
-        (folder / "run.json").write_text(f'{{"trainer": "{trainer}"}}')
+        (folder / "run.json").write_text(f'{{"format": 1, "trainer": "{trainer}"}}')
     found = group_runs([*map(Run.read, folders)], "validation_per_character")
     assert [group.label for group in found] == ["lm", "avatarl"]

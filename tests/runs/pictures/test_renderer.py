@@ -14,7 +14,7 @@ from support import made_up_runs
 
 from loopless.files import atomic
 from loopless.runs import metrics
-from loopless.runs.metrics import Log
+from loopless.runs.columns import Log
 from loopless.runs.pictures import drawing
 from loopless.runs.pictures.renderer import Renderer
 
@@ -301,7 +301,7 @@ def refreshed(log: Log) -> Log:
 @pytest.mark.parametrize("block", [1, 7, 1000, 1 << 22])
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_log_read_as_it_grows_is_the_log(tmp_path, monkeypatch, block, seeds):
-    monkeypatch.setattr("loopless.runs.metrics.BLOCK", block)
+    monkeypatch.setattr("loopless.runs.columns.BLOCK", block)
     rows = made_up_runs.rows(count=6, seeds=seeds, evaluations=2)
     rows[3] = {"step": 3, "time": 0.0, "kind": "train", "beta": 0.5}
     text = "".join(json.dumps(row) + "\n" for row in rows)

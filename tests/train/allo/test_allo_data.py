@@ -103,7 +103,7 @@ def test_what_is_no_npz_is_said(text, tmp_path):
     with pytest.raises(BadConfig, match="cannot read"):
         read_trajectories(tmp_path / "mine.npz", "single", "transition")
     np.save(tmp_path / "mine.npy", np.zeros(3))
-    with pytest.raises(BadConfig, match=r"is not an \.npz"):
+    with pytest.raises(BadConfig, match=r"is not a whole \.npz"):
         read_trajectories(tmp_path / "mine.npy", "single", "transition")
 
 

@@ -25,7 +25,9 @@ from typing import NamedTuple
 import numpy as np
 
 from loopless.envs import EnvError
+from loopless.files import atomic
 
+LARGEST = 1 << 24  # bytes of a file with a layout
 DIRECTIONS = "URDL"  # actions 0 … 3: up, right, down, left
 STEPS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # how far each action moves, in rows and columns
 
@@ -238,7 +240,7 @@ def read_layout(path: str | Path, *, lenient: bool = False) -> Layout:
     """Return the layout in a file; EnvError, with line and column, if it is wrong."""
     path = Path(path)
     try:
-        text = path.read_text("utf-8")
+        text = atomic.read_small(path, LARGEST).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise EnvError(f"grid: {path} cannot be read: {error}.") from error
     return parse_layout(text, str(path), lenient=lenient)

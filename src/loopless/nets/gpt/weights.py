@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopless.files import atomic
 from loopless.nets.gpt.model import GPT, Size
 
 _OUTER = {"wte.weight": "tokens", "wpe.weight": "positions"} | {
@@ -31,6 +32,7 @@ _INNER = {
     )
     for kind in ("weight", "bias")
 }
+LARGEST_CONFIG = 1 << 20  # bytes
 _MASKS = re.compile(r"h\.\d+\.attn\.(masked_)?bias")  # the causal mask, which older files hold
 _GELUS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "exact"}
 
@@ -114,12 +116,20 @@ def _config(path: Path) -> dict:
     beside = next((name for name in names if name.is_file()), None)
     if beside is None:
         return {}
-    config = json.loads(beside.read_text())
+    try:
+        config = json.loads(atomic.read_small(beside, LARGEST_CONFIG))
+    except (ValueError, OSError, RecursionError) as error:
+        raise ValueError(f"gpt2: {beside} is not JSON ({error}).") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"gpt2: {beside} must be a table of settings; received {config!r:.60}.")
     problems = []
-    if (gelu := config.get("activation_function", "gelu_new")) not in _GELUS:
-        problems.append(f"its activation is {gelu!r}, not one of {', '.join(_GELUS)}")
+    heads = config.get("n_head")
+    if heads is not None and not (type(heads) is int and 0 < heads < 2**16):
+        problems.append(f"its n_head is {heads!r:.60}, not a number of heads")
+    if (gelu := config.get("activation_function", "gelu_new")) not in list(_GELUS):
+        problems.append(f"its activation is {gelu!r:.60}, not one of {', '.join(_GELUS)}")
     if (epsilon := config.get("layer_norm_epsilon", 1e-5)) != 1e-5:
-        problems.append(f"its layer_norm_epsilon is {epsilon}, not 1e-5")
+        problems.append(f"its layer_norm_epsilon is {epsilon!r:.60}, not 1e-5")
     if problems:
         raise ValueError(f"gpt2: {beside}: {'; '.join(problems)}. Use a model of GPT-2's form.")
     return config
@@ -142,6 +152,10 @@ def _names(path: Path, file) -> tuple[dict[str, tuple[int, ...]], dict[str, str]
 def _size(path: Path, shapes, heads: int | None) -> Size:
     layers = {int(match[1]) for name in shapes if (match := re.match(r"h\.(\d+)\.", name))}
     width = shapes["wte.weight"][1]
+    if layers != set(range(len(layers))):
+        raise ValueError(
+            f"gpt2: {path} lacks layers: it has number {max(layers)} of {len(layers)}."
+        )
     if heads is None and width % 64:
         raise ValueError(
             f"gpt2: {path} has width {width}, which does not tell its number of heads (GPT-2's "

@@ -155,7 +155,9 @@ def read(path, kind: str, where: str = "") -> tuple[dict[str, Any], dict[str, An
         saved_kind, version = manifest["kind"], manifest["version"]
         settings, numbers, sums = manifest["settings"], manifest["numbers"], manifest["sha256"]
         broken = [name for name, array in arrays.items() if _checksum(array) != sums[name]]
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (
+        SafetensorError, KeyError, TypeError, ValueError, AttributeError, RecursionError
+    ) as error:  # fmt: skip
         raise ValueError(
             f"{where}: {path} is not a complete buffer file ({error!r}). Use another copy."
         ) from error

@@ -1,9 +1,9 @@
 """The settings of a run: a dataclass, read from a TOML file and from the command line.
 
 `schema` knows the types of settings, `flags` reads the command line, `toml` reads and writes files
-and puts both together.
+and puts both together, `changes` compares a config with the one that a checkpoint was saved with.
 """
 
-from loopless.runs.config.toml import complete, from_toml, resolve, to_toml
+from loopless.runs.config.toml import from_toml, resolve, to_toml
 
-__all__ = ["complete", "from_toml", "resolve", "to_toml"]
+__all__ = ["from_toml", "resolve", "to_toml"]

@@ -18,7 +18,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple, get_type_hints
 
-from loopless.refusals import did_you_mean
+from loopless.refusals import did_you_mean, printable
 from loopless.runs.config import schema
 
 # A negative number is a value: -3, -.5, -1e-4, -inf.
@@ -92,7 +92,8 @@ def run(function: Callable[..., int], words: Sequence[str], prog: str) -> int:
         if flag.name not in values and flag.default is inspect.Parameter.empty
     ]
     if problems:
-        print("\n".join(f"{prog}: {problem}" for problem in problems), file=sys.stderr)
+        text = "\n".join(f"{prog}: {problem}" for problem in problems)
+        print(printable(text), file=sys.stderr)
         return 2
     first: list[Any] = []
     for flag in positional:
@@ -155,7 +156,7 @@ def _read_value(
     try:
         values[flag.name] = schema.from_words(flag.hint, words)
     except ValueError:
-        received = repr(" ".join(words)) if words else "no value"
+        received = repr(" ".join(words)[:200]) if words else "no value"
         problems.append(f"{spelling} must be {schema.describe(flag.hint)}; received {received}.")
 
 

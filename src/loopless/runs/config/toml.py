@@ -7,8 +7,10 @@ A config class may have a method `problems()`, which says in words which of its 
 sense. It sees the merged config, before anything is allocated.
 """
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +21,17 @@ from loopless.runs.config.flags import Flag
 from loopless.runs.failures import BadConfig
 
 LARGEST_FILE = 1 << 20  # bytes; a config has a few thousand
+DEEPEST = 16  # tables in tables; ours have two
+MOST_PROBLEMS = 20  # that are listed
+MOST_LINES = 100  # of a statement whose first line is looked for
+
+_STRINGS = re.compile(
+    r'''"""(?:\\.|(?!""").)*+(?:"""|\Z)|\'{3}(?:(?!\'{3}).)*+(?:\'{3}|\Z)'''
+    r"""|"(?:\\.|[^"\\\n])*+(?:"|$)|\'[^\'\n]*+(?:\'|$)|\#[^\n]*+""",
+    re.DOTALL | re.MULTILINE,
+)  # and comments
+_BRACKETS = re.compile(r"[\[\]{}]")
+_DEEP_KEY = re.compile(rf'(?:(?:[\w-]++|"")[ \t]*+\.[ \t]*+){{{DEEPEST}}}')
 FILE = Flag("config", Path | None, None, "TOML file with settings; flags override it.")
 
 Config = TypeVar("Config")
@@ -58,14 +71,25 @@ def to_toml(config: Any, header: str = "") -> str:
     return comment + tomli_w.dumps(schema.nested(plain))
 
 
-def complete(cls: type, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the `settings` of an older version, completed by defaults for keys that they lack."""
-    import tomli_w
+def parse(text: str) -> dict[str, Any]:
+    """Return the tree of a TOML text, which may come from anybody; ValueError says what is wrong.
 
-    values, problems = _parse(schema.keys_of(cls), tomli_w.dumps(settings), "settings")
-    if problems:
-        return settings
-    return tomllib.loads(to_toml(schema.build(cls, schema.nested(values))))
+    A text that is nested deeply is refused before it is parsed: tomllib takes minutes for a few
+    thousand dots, and no recursion would end.
+    """
+    plain = _STRINGS.sub('""', text)
+    depth = deepest = 0
+    for bracket in _BRACKETS.findall(plain):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > DEEPEST or _DEEP_KEY.search(plain):
+        raise ValueError(f"it is nested more than {DEEPEST} deep")
+    return tomllib.loads(text)
+
+
+def tree_of(config: Any) -> dict[str, Any]:
+    """Return all values of a config as a tree of plain values."""
+    return tomllib.loads(to_toml(config))
 
 
 def _checked(cls: type[Config], values: Mapping[str, Any], problems: list[str]) -> Config:
@@ -90,12 +114,32 @@ def _read(file: Path) -> tuple[str, list[str]]:
 def _parse(keys: Mapping[str, Any], text: str, source: str) -> tuple[dict[str, Any], list[str]]:
     """Return the values in a TOML text by dotted name, and all problems, in words."""
     try:
-        tree = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        return {}, [f"{source} is not TOML: {error or 'nested too deeply'}."]
+        tree = parse(text)
+    except ValueError as error:  # also of integers with thousands of digits
+        return {}, [f"{source} is not TOML: {error}."]
+    values, wrong = _read_values(keys, tree)
+    lines = _lines(text) if wrong else {}
+    names = [*keys, *_tables(keys)]
+    problems = [
+        _problem(name, why, source, lines, names)
+        for name, why in islice(wrong.items(), MOST_PROBLEMS)
+    ]
+    if len(wrong) > MOST_PROBLEMS:
+        problems.append(f"{source} has {len(wrong) - MOST_PROBLEMS:,} more such problems.")
+    return values, problems
+
+
+def read_tree(cls: type, tree: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the settings of class `cls` in a tree by dotted name, and what is wrong by name."""
+    return _read_values(schema.keys_of(cls), tree)
+
+
+def _read_values(
+    keys: Mapping[str, Any], tree: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
     values: dict[str, Any] = {}
     wrong: dict[str, str] = {}
-    tables = {name[:dot] for name in keys for dot in _dots(name)}
+    tables = _tables(keys)
     for name, value in _leaves(tree, tables):
         if name in keys:
             try:
@@ -106,14 +150,15 @@ def _parse(keys: Mapping[str, Any], text: str, source: str) -> tuple[dict[str, A
             wrong[name] = f"must be a table, [{name}]; received {_show(value)}."
         else:
             wrong[name] = ""
-    lines = _lines(text) if wrong else {}
-    return values, [
-        _problem(name, why, source, lines, [*keys, *tables]) for name, why in wrong.items()
-    ]
+    return values, wrong
+
+
+def _tables(keys: Mapping[str, Any]) -> set[str]:
+    return {name[:dot] for name in keys for dot in _dots(name)}
 
 
 def _problem(name: str, why: str, source: str, lines: Mapping[str, int], names: list[str]) -> str:
-    where = f'"{name}" in {source}, line {lines.get(name, "?")}'
+    where = f'"{_cut(name, 80)}" in {source}, line {lines.get(name, "?")}'
     if why:
         return f"{where}, {why}"
     return f"unknown key {where}." + did_you_mean(name, names, '"{}"'.format)
@@ -135,8 +180,11 @@ def _leaves(
 
 
 def _show(value: Any) -> str:
-    text = "a table" if isinstance(value, dict) else repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+    return _cut("a table" if isinstance(value, dict) else repr(value), 60)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _lines(text: str) -> dict[str, int]:
@@ -156,6 +204,8 @@ def _lines(text: str) -> dict[str, int]:
         try:
             tree = tomllib.loads(candidate)
         except tomllib.TOMLDecodeError:
+            if number - start > MOST_LINES:  # each attempt parses all of them
+                break
             continue
         for name in _names(tree):
             first_lines.setdefault(name, start)

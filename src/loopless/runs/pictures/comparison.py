@@ -7,9 +7,7 @@ in which it differs from the others. Language models are compared at equal numbe
 
 from __future__ import annotations
 
-import json
 import textwrap
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from loopless.runs.failures import BadRun
+from loopless.runs.failures import BadRun, Failure
+from loopless.runs.folder import RunFolder, read_config
 from loopless.runs.glossary import METRICS
 from loopless.runs.pictures import look, series
 from loopless.runs.pictures.plots import LABELS, Run
@@ -129,9 +128,9 @@ def curve_of(group: Group) -> series.Curve:
 def settings_of(run: Run) -> dict[str, Any]:
     """Return the settings of a run by dotted name; nothing if they cannot be read."""
     try:
-        tree = tomllib.loads((run.folder / "config.toml").read_text())
-        trainer = json.loads((run.folder / "run.json").read_text())["trainer"]
-    except (OSError, ValueError, LookupError, TypeError):
+        tree = read_config(run.folder)
+        trainer = RunFolder.open(run.folder).trainer
+    except (OSError, ValueError, Failure):
         return {}
     settings = {name: value for name, value in flatten(tree) if name not in IDENTITY}
     return {"trainer": trainer, **settings}

@@ -25,7 +25,7 @@ from typing import Any
 
 from loopless.files import atomic
 from loopless.process import cores
-from loopless.runs.metrics import Log
+from loopless.runs.columns import Log
 from loopless.runs.pictures import plots
 from loopless.runs.tensorboard import EventFiles
 

@@ -15,10 +15,8 @@ of the same vectors is in `film`.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -29,6 +27,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import PercentFormatter
 
+from loopless.runs.folder import read_config
 from loopless.runs.pictures import look, snapshots
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _lengths(vectors: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def side_by_side(run: Run) -> Figure | None:
     """Draw each learned vector above the true one, on one scale of colours; walls are grey."""
-    snapshot = _newest(run.folder)
+    snapshot = snapshots.newest(run.folder)
     if snapshot is None or "walls" not in snapshot:
         return None
     learned, truth = align(snapshot)
@@ -139,7 +138,7 @@ def _caption(snapshot: Snapshot, at: int) -> str:
 
 def eigenvalues(run: Run) -> Figure | None:
     """Draw the eigenvalues that the multipliers imply, over time, beside the true ones."""
-    logged, snapshot = _logged(run, "eigenvalue"), _newest(run.folder)
+    logged, snapshot = _logged(run, "eigenvalue"), snapshots.newest(run.folder)
     if logged is None:
         return None
     figure, axes = look.new_axes("Eigenvalues by the multipliers", run.name)
@@ -147,7 +146,7 @@ def eigenvalues(run: Run) -> Figure | None:
     colours = _shades(values.shape[2])
     _lines(axes, steps, values, colours, linewidth=1.4)
     _key(axes, "learned: −c (β + 2bE)", "-", 1.4)
-    history = [snap for snap in snapshots.history(run.folder) if "duals" in snap]
+    history = [snap for snap in snapshots.drawable(run.folder) if "duals" in snap]
     if history:
         at = np.array([int(snap["step"]) for snap in history])
         duals = np.stack([snap["duals"] for snap in history])[:, :1]
@@ -183,7 +182,7 @@ def similarities(run: Run) -> Figure | None:
 
 def visits(run: Run) -> Figure | None:
     """Draw how often each cell was visited, as a share of all observations."""
-    snapshot = _newest(run.folder)
+    snapshot = snapshots.newest(run.folder)
     if snapshot is None or "walls" not in snapshot or "visits" not in snapshot:
         return None
     share = snapshot["visits"] / max(1, snapshot["visits"].sum())
@@ -201,15 +200,10 @@ def visits(run: Run) -> Figure | None:
     return figure
 
 
-def _newest(folder: Path) -> Snapshot | None:
-    files = snapshots.paths(folder)
-    return snapshots.read(files[-1]) if files else None
-
-
 def _logged(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Return steps [rows] and a metric [rows, seeds, d], of the rows that have it."""
     values = run.train.get(metric)
-    if values is None or values.ndim != 3:
+    if values is None or values.ndim != 3 or not values.size:
         return None
     logged = np.isfinite(values).all((1, 2))
     return (run.train["step"][logged], values[logged]) if logged.any() else None
@@ -218,7 +212,7 @@ def _logged(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray] | None:
 def _factor(run: Run) -> float:
     """Return c of λ = −cβ, which depends on the scale of the run's objective."""
     with suppress(OSError, ValueError):
-        settings = tomllib.loads((run.folder / "config.toml").read_text())
+        settings = read_config(run.folder)
         return 0.25 if settings.get("scale") == "full" else 0.5
     return 0.5
 

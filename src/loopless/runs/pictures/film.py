@@ -101,7 +101,7 @@ def film(run: Run) -> bytes | None:
     """
     from loopless.runs.pictures.eigenvectors import align
 
-    history = [snapshot for snapshot in snapshots.history(run.folder) if "walls" in snapshot]
+    history = [snapshot for snapshot in snapshots.drawable(run.folder) if "walls" in snapshot]
     if len(history) < 2:
         return None
     last, _ = align(history[-1])

@@ -23,8 +23,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from loopless.files import plain
+from loopless.runs.columns import Log
+from loopless.runs.failures import BadRun
 from loopless.runs.glossary import METRICS
-from loopless.runs.metrics import Log
 from loopless.runs.pictures import eigenvectors, film, look, series
 from loopless.runs.pictures.series import LEVEL
 
@@ -88,9 +90,7 @@ class Run:
     @classmethod
     def read(cls, folder: Path, snapshots: Mapping[str, Path] | None = None) -> Run:
         """Read the run in `folder`; one without a log is an empty run."""
-        log = Log(Path(folder) / "metrics.jsonl")
-        for _ in log.refresh():
-            pass
+        log = read_log(Path(folder) / "metrics.jsonl")
         return cls(Path(folder), log.train, log.evaluations, log.events, snapshots or {})
 
     @property
@@ -116,6 +116,17 @@ def curve_of(run: Run, metric: str) -> series.Curve | None:
         band=band,
         smoothed=METRICS[metric].picture not in SCHEDULES,
     )
+
+
+def read_log(path: Path) -> Log:
+    """Return a log, read to its end; BadRun if it cannot be read."""
+    log = Log(path)
+    try:
+        for _ in log.refresh():
+            pass
+    except OSError as error:
+        raise BadRun(f"run: cannot read {path}: {error.strerror}.") from None
+    return log
 
 
 Draw = Callable[[Run], Figure | bytes | None]
@@ -152,7 +163,7 @@ def draw(run: Run, name: str) -> Path | None:
         if image is None:
             return None
         path = run.folder / "plots" / f"{name}{chosen.suffix}"
-        path.parent.mkdir(exist_ok=True)
+        plain.make_folder(path.parent)
         look.write(image, path)
     return path
 
@@ -260,7 +271,10 @@ def _band(columns: Mapping[str, np.ndarray], metric: str) -> tuple[Any, Any, str
     """
     picture = METRICS[metric].picture
     parts = {row.style: name for name, row in METRICS.items() if row.picture == picture}
-    low, high, spread = (columns.get(parts.get(style, "")) for style in ("low", "high", "spread"))
+    low, high, spread = (
+        edge if edge is not None and edge.shape == columns[metric].shape else None
+        for edge in (columns.get(parts.get(style, "")) for style in ("low", "high", "spread"))
+    )
     if spread is not None:
         lower, upper = columns[metric] - spread, columns[metric] + spread
         lower = lower if low is None else np.fmax(lower, low)

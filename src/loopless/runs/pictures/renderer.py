@@ -15,10 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from loopless.files import atomic
+from loopless.refusals import printable
+
 LAST_DRAWING_S = 15.0
 A_MOMENT_S = 0.5  # to wait for a dying process
 LONGEST_REQUEST = 4096  # bytes that a pipe takes whole or not at all
 LOG = "renderer.log"
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Renderer:
@@ -41,14 +45,16 @@ class Renderer:
         tensorboard: bool = False,
         note: Callable[[str], None] | None = None,
     ):
-        self._folder, self._note = Path(folder), note or _to_stderr
+        say = note or _to_stderr
+        self._folder, self._note = Path(folder), lambda text: say(printable(text))
         self._log = self._folder / LOG
         self._process: subprocess.Popen[bytes] | None = None
         command = [sys.executable, "-P", "-m", "loopless.runs.pictures.drawing", str(self._folder)]
         command += [f"--parent={os.getpid()}", *(f"--module={name}" for name in modules)]
         command += ["--tensorboard"] if tensorboard else []
         try:
-            with self._log.open("wb") as log:
+            atomic.remove(self._log)  # a new file: an old one may have another name elsewhere
+            with os.fdopen(os.open(self._log, NEW_FILE, 0o644), "wb") as log:
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
@@ -151,7 +157,8 @@ def _environment() -> dict[str, str]:
 
 def _last_line(path: Path) -> str:
     with suppress(OSError):
-        lines = path.read_text(errors="replace")[-2000:].strip().splitlines()
+        text = atomic.read_small(path, 1 << 24, follow=False).decode("utf-8", "replace")
+        lines = text[-2000:].strip().splitlines()
         return lines[-1] if lines else ""
     return ""
 

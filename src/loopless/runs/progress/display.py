@@ -22,6 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from loopless.process import resident_bytes
+from loopless.refusals import printable
 from loopless.runs.progress import frame
 from loopless.runs.progress.clock import Clock
 
@@ -57,7 +58,7 @@ class Progress:
         terminal: bool | None = None,
         width: int | None = None,
     ):
-        self._clock, self._total, self._name = clock, total, name
+        self._clock, self._total, self._name = clock, total, printable(name)
         self._every_s = _lines_every() if every_s is None else every_s
         self._first_step = clock.step
         self._values = dict.fromkeys(show, math.nan)
@@ -93,7 +94,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Print a line once, above the display."""
-        self._notes.append(text)
+        self._notes.append(printable(text))
 
     def close(self, outcome: str = "done") -> None:
         """End the display with one line that sums up the run."""

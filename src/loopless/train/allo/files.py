@@ -9,14 +9,16 @@
 
 from pathlib import Path
 from typing import Literal, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
+from loopless.files.numpy_files import read_npy, read_npz
+from loopless.process import free_memory_bytes
 from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 from loopless.runs.failures import BadConfig
 
 FIELDS = ("obs", "terminals", "lengths", "weights")
+LARGEST_FILE = 1 << 36  # bytes of arrays, where the system does not say how much memory is free
 COMPARED_BYTES = 256  # observations up to this size are searched for equal ones
 
 
@@ -68,12 +70,12 @@ def read_trajectories(
 def read_state_weights(path: Path, states: int) -> np.ndarray:
     """Read [states] numbers of at least 0 from an .npy file."""
     try:
-        weights = np.load(path)
-    except (OSError, ValueError, EOFError) as error:
+        weights = read_npy(path, _free_bytes())
+    except (OSError, ValueError) as error:
         raise BadConfig(
             [f'weights must be visits, uniform or an .npy file; received "{path}". {_why(error)}']
         ) from None
-    fits = isinstance(weights, np.ndarray) and weights.shape == (states,) and _are_weights(weights)
+    fits = weights.shape == (states,) and _are_weights(weights)
     if not fits or not weights.any():
         raise BadConfig(
             [f"{path} must hold [{states}] finite numbers of at least 0, one for each state."]
@@ -83,13 +85,16 @@ def read_state_weights(path: Path, states: int) -> np.ndarray:
 
 def _load(path: Path) -> dict[str, np.ndarray]:
     try:
-        file = np.load(path)
-        if isinstance(file, np.ndarray):
-            raise BadConfig([f"{path} is not an .npz file. Save it by np.savez(path, obs=…, …)."])
-        with file:
-            return {name: file[name] for name in file.files if name in FIELDS}
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise BadConfig([f"cannot read {path}. {_why(error)}"]) from None
+        return read_npz(path, _free_bytes(), FIELDS)
+    except (OSError, ValueError) as error:
+        advice = "Save it by np.savez(path, obs=…, …)."
+        raise BadConfig([f"cannot read {path}: {_why(error)} {advice}"]) from None
+
+
+def _free_bytes() -> int:
+    """Return how many bytes a user's arrays may have: what is free, less a copy of them."""
+    free = free_memory_bytes()
+    return LARGEST_FILE if free is None else free // 2
 
 
 def _why(error: Exception) -> str:

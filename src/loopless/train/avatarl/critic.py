@@ -14,7 +14,7 @@ import numpy as np
 from loopless.nets.gpt.model import GPT
 from loopless.nets.gpt.weights import gpt2_form, read_gpt2
 from loopless.process import free_memory_bytes
-from loopless.runs.checkpoint import Checkpoints, export_weights
+from loopless.runs.checkpoint import export_weights, load_chosen
 from loopless.runs.failures import BadConfig
 from loopless.runs.folder import RunFolder
 from loopless.runs.progress.quantities import size
@@ -55,11 +55,7 @@ def load(config: AvataRL, path: Path) -> Critic:
             [f"critic {path} is a run of {run.trainer}; name a run of lm or of avatarl."]
         )
     critic_config = run.config(registry.config_class(run.trainer))
-    checkpoints = Checkpoints(path)
-    name = config.critic_checkpoint
-    if name == "best" and checkpoints.best() is None:
-        name = "latest"
-    arrays = checkpoints.load(name, kind="weights").arrays
+    arrays = load_chosen(run, critic_config, config.critic_checkpoint).arrays
     weights = {name.removeprefix("weights/"): array for name, array in arrays.items()}
     with as_bad_config():
         tokenizer = load_tokenizer(path)

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from loopless.files import atomic
+from loopless.refusals import printable
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.failures import Failure, Interrupted
 from loopless.runs.folder import RunFolder
@@ -74,10 +76,10 @@ def before(
             print("A critic is trained first.", file=sys.stderr)
             path = train("lm", wanted)
         elif not is_done:
-            print(f"The critic {path} is not fully trained yet.", file=sys.stderr)
+            print(printable(f"The critic {path} is not fully trained yet."), file=sys.stderr)
             resume(path)
         else:
-            print(f"The critic is {path}.", file=sys.stderr)
+            print(printable(f"The critic is {path}."), file=sys.stderr)
     except Interrupted as stopped:
         raise Interrupted(
             f"{stopped} The same `loopless train avatarl` again continues it, and then trains the "
@@ -122,4 +124,7 @@ def _has_same_text(path: Path, wanted: LM) -> bool:
         return False
     with as_bad_config():
         sha256 = read_corpus(wanted.text).sha256
-    return json.loads(about.read_bytes())["corpus"]["sha256"] == sha256
+    try:
+        return json.loads(atomic.read_small(about, 1 << 20))["corpus"]["sha256"] == sha256
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return False

@@ -1,7 +1,7 @@
 """The tokens of a run on text, prepared once and kept in its folder, and the trigram baselines.
 
     run/data/    train.bin, validation.bin, tokenizer.json, dataset.json      see `text.dataset`
-                 baselines.json
+                 baselines.json, manifest.json (checksums)
 
 Token files that the user names stay where they are; the run keeps their SHA-256, so that a resumed
 run refuses a file that has changed.
@@ -9,6 +9,7 @@ run refuses a file that has changed.
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,14 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from loopless.files import atomic
+from loopless.files import atomic, checksums, plain
+from loopless.refusals import printable
 from loopless.runs.failures import BadConfig, BadRun, writing
 from loopless.text import dataset as datasets
 from loopless.text import tokenizer as tokenizers
 from loopless.text.dataset import Dataset
 from loopless.text.ngram import NgramModel
 from loopless.text.tokenizer import CharTokenizer, Tokenizer
-from loopless.text.tokens import description_file
+from loopless.text.tokens import description_file, read_description
 from loopless.text.windows import Windows
 from loopless.train.lm.config import VOCABULARY, TextOptions
 
@@ -67,7 +69,7 @@ def _open_token_files(config: TextOptions, path: Path) -> Dataset:
     dataset = datasets.open_token_files(
         path,
         config.validation_tokens,
-        vocabulary=config.vocabulary or json.loads(description.read_bytes())["vocabulary"],
+        vocabulary=config.vocabulary or read_description(description).get("vocabulary", 0),
         dtype=config.token_type,
         share=config.validation_share,
         tokenizer_file=config.tokenizer_file,
@@ -84,9 +86,10 @@ def save_data(dataset: Dataset, run_folder: Path) -> None:
         if "sha256" not in dataset.about:
             datasets.save_dataset(dataset, folder)
             return
-        folder.mkdir(exist_ok=True)
+        plain.make_folder(folder)
         if dataset.tokenizer is not None:
             tokenizers.save(dataset.tokenizer, folder / datasets.TOKENIZER)
+            checksums.write(folder, [datasets.TOKENIZER])
         atomic.write_file(folder / TOKEN_FILES, json.dumps(dataset.about, indent=1).encode())
 
 
@@ -94,13 +97,12 @@ def reopen_data(config: TextOptions, run_folder: Path) -> Dataset:
     """Open what `save_data` wrote; prepare it again if the process died before that."""
     folder = run_folder / FOLDER
     if config.tokens is None and (folder / datasets.ABOUT).is_file():
-        try:
+        with _as_bad_run(run_folder):
+            _note_if_unchecked(folder)
             return datasets.open_dataset(folder)
-        except (ValueError, OSError) as error:
-            raise BadRun(f"run: the tokens of {run_folder} are broken: {error}") from error
     dataset = read_data(config)
     if config.tokens is not None and (folder / TOKEN_FILES).is_file():
-        before = json.loads((folder / TOKEN_FILES).read_bytes())["sha256"]
+        before = _read_digests(folder / TOKEN_FILES)
         now = dataset.about["sha256"]
         if before != now:
             raise BadRun(
@@ -114,8 +116,46 @@ def reopen_data(config: TextOptions, run_folder: Path) -> Dataset:
 
 def load_tokenizer(run_folder: Path) -> Tokenizer | None:
     """Load the tokenizer of a run; None if it was trained on tokens without one."""
-    path = run_folder / FOLDER / datasets.TOKENIZER
-    return tokenizers.load(path) if path.is_file() else None
+    folder = run_folder / FOLDER
+    if not (folder / datasets.TOKENIZER).is_file():
+        return None
+    with _as_bad_run(run_folder):
+        _note_if_unchecked(folder)
+        datasets.check(folder, [datasets.TOKENIZER])
+        return tokenizers.load(folder / datasets.TOKENIZER)
+
+
+@contextmanager
+def _as_bad_run(run_folder: Path) -> Iterator[None]:
+    """Turn errors about the files of a run into BadRun."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise BadRun(f"run: the data of {run_folder} are broken: {error}") from error
+
+
+def _note_if_unchecked(folder: Path) -> None:
+    """Say that the files in `folder` have no checksums, if an older version wrote them."""
+    if checksums.read(folder) is None:
+        print(
+            printable(
+                f"{folder} was written by an older loopless, without checksums: its files are "
+                f"taken as they are."
+            ),
+            file=sys.stderr,
+        )
+
+
+def _read_digests(path: Path) -> list[str]:
+    """Return the SHA-256 of the user's token files, as a run has recorded them."""
+    with _as_bad_run(path.parent.parent):
+        try:
+            digests = json.loads(atomic.read_small(path, 1 << 20, follow=False))["sha256"]
+            if not all(isinstance(text, str) for text in digests) or len(digests) != 2:
+                raise ValueError("it must have two checksums")
+        except (LookupError, TypeError, RecursionError, ValueError) as error:
+            raise ValueError(f"{path} is broken ({error!r}).") from None
+    return digests
 
 
 @dataclass(frozen=True)
@@ -158,16 +198,18 @@ class TextData:
         """Return the losses of trigram models; with a folder, they are kept in a file of it."""
         if run_folder is None:
             return self._count_baselines()
-        file = run_folder / FOLDER / BASELINES
+        folder = run_folder / FOLDER
         windows = [self.windows.block, len(self.validation)]
-        if file.is_file():
-            content = json.loads(file.read_bytes())
-            if content["windows"] == windows:
-                return content["values"]
+        if values := _read_baselines(folder, windows):
+            return values
         values = self._count_baselines()
-        with writing(str(file)):
+        with writing(str(folder / BASELINES)):
             content = {"windows": windows, "values": values}
-            atomic.write_file(file, json.dumps(content, indent=1).encode())
+            atomic.write_file(folder / BASELINES, json.dumps(content, indent=1).encode())
+            names = [BASELINES]
+            if checksums.read(folder) is None:  # an older version wrote the other files
+                names += [name for name in datasets.FILES if (folder / name).is_file()]
+            checksums.write(folder, names)
         return values
 
     def _count_baselines(self) -> dict[str, float]:
@@ -196,6 +238,18 @@ class TextData:
         first, last = self.starts + 1, self.starts + self.windows.block + 1
         total = sums[positions[last]] - sums[positions[first]]
         return float(-total.sum() / self.characters)
+
+
+def _read_baselines(folder: Path, windows: list[int]) -> dict[str, float] | None:
+    """Return the losses that were saved for these windows; None if they must be counted again."""
+    try:
+        if not checksums.is_unchanged(folder, BASELINES, checksums.read(folder) or {}):
+            return None
+        content = json.loads(atomic.read_small(folder / BASELINES, 1 << 16, follow=False))
+        values = {str(name): float(value) for name, value in content["values"].items()}
+        return values if content["windows"] == windows else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def characters_per_token(tokenizer: Tokenizer, end: str = "") -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 
 from loopless.nets.gpt.model import GPT, parameters
 from loopless.nets.gpt.weights import gpt2_form
+from loopless.refusals import printable
 from loopless.runs import trees
 from loopless.runs.checkpoint import Checkpoint
 from loopless.runs.progress import quantities
@@ -94,7 +95,7 @@ class TextRun(Run):
 
     def write_inputs(self, folder: Path) -> None:
         """Write the tokens, the baselines and the advisor into the folder of this new run."""
-        print(self.introduction(), file=sys.stderr)
+        print(printable(self.introduction()), file=sys.stderr)
         save_data(self.data.dataset, folder)
         self._baselines = self._compute_baselines(folder)
         if self.advisor is not None:

@@ -99,6 +99,8 @@ def _rows_fit(capacity: int, first: int, lengths: np.ndarray, ahead: np.ndarray)
     """Return whether rows lie in the storage without overlap, and horizons end in their rows."""
     if len(lengths) == 0:
         return first == 0
+    if not 0 <= first < capacity:
+        return False
     ends = first + np.cumsum(lengths)
     later = lengths[ends > capacity].sum()
     last = np.cumsum(lengths) - 1
