@@ -89,7 +89,7 @@ def _read_array(file: Any, name: str, most_bytes: int) -> np.ndarray:
         flat = np.empty(size, np.uint8)
     except MemoryError:
         raise ValueError(f"{name} {list(shape)} {dtype} does not fit into memory") from None
-    data = memoryview(flat)
+    data = flat.data
     while data.nbytes:
         part = file.read(min(PART, data.nbytes))
         if not part:
