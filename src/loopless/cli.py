@@ -244,6 +244,24 @@ def export(
     return commands.export(run, output, checkpoint, agent)
 
 
+def cache(*, clear: bool = False) -> int:
+    """Show the folder in which compiled programs are kept between runs, or clear it.
+
+    `--no-cache` trains without it, and so does everything while LOOPLESS_CACHE is 0.
+
+    Args:
+        clear: Delete all programs that are kept.
+    """
+    from loopless.files import cache
+
+    try:
+        print(*(cache.describe_cleared() if clear else cache.describe()), sep="\n")
+        return 0
+    except cache.NoCache as reason:
+        print(f"loopless cache: {reason}", file=sys.stderr)
+        return 2
+
+
 def report(
     *runs: Path,
     bench: tuple[Path, ...] = (),
@@ -281,7 +299,7 @@ def demo(*parts: str, folder: Path | None = None) -> int:
 
 COMMANDS = {
     function.__name__: function
-    for function in (train, resume, play, sample, plot, export, verify, bench, report, demo)
+    for function in (train, resume, play, sample, plot, export, cache, verify, bench, report, demo)
 }
 
 

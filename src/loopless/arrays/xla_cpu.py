@@ -7,7 +7,7 @@ the frame is read by word offsets. Operands and results are memory with a shape;
 holds the call's other arguments. Leading axes are further rows, so that `vmap` makes a larger call.
 
 When a handler is registered, XLA asks for the version that it was written for. If the major
-versions differ, XLA refuses the handler, `register` returns False, and the program is made of XLA's
+versions differ, XLA refuses the handler, `register` returns None, and the program is made of XLA's
 operations alone. Within a major version the layout may only grow at its end. After an upgrade of
 jaxlib, run tests/arrays/test_xla_cpu.py first. Imported on the first call only.
 """
@@ -26,7 +26,7 @@ from numba import carray, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.extending import intrinsic
 from numba.extending import register_jitable as jitable
 
-from loopless.compiled.jit import c_function
+from loopless.compiled.jit import c_function, digest
 
 SWITCH = "LOOPLESS_NATIVE"  # the environment variable that leaves everything to XLA
 SIGNATURE = types.int64(types.CPointer(types.int64))  # of a handler: 0 is success
@@ -120,16 +120,21 @@ def integers(frame, count):
     return words(attribute[_INTEGERS], count)
 
 
-def register(name: str, handler: Callable) -> bool:
-    """Compile a handler, a function of one frame, for XLA; return whether XLA accepts it."""
+def register(name: str, handler: Callable) -> str | None:
+    """Compile a handler, a function of one frame, for XLA; return its name there.
+
+    The name ends with a digest of all code behind it: a program that was compiled earlier and kept
+    on disk never calls another version of the handler. None if XLA does not accept it.
+    """
     compiled: Any = c_function(SIGNATURE)(handler)
+    name = f"{name}_{digest(handler)[:16]}"
     try:
         jax.local_devices(backend="cpu")  # XLA checks handlers only if there is a device
         jax.ffi.register_ffi_target(name, _capsule(compiled.address), platform="cpu")
     except RuntimeError:  # no CPU, or another version of the interface
-        return False
+        return None
     _ALIVE.append(compiled)
-    return True
+    return name
 
 
 _ALIVE: list[Any] = []  # XLA keeps no reference to a handler

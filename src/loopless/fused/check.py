@@ -65,7 +65,7 @@ def _evaluate(captured: Captured, leaves: list[torch.Tensor]) -> list[np.ndarray
         key = {"key": jax.random.key(0)} if captured.random else {}
         return captured.function(*arrays, **key)
 
-    with client.x64():
+    with client.x64(), client.keeping_programs():
         return [np.asarray(x) for x in client.compile(run)(*passed)]
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import jax
 from jax.sharding import SingleDeviceSharding
 
+from loopless.arrays import programs
+
 
 @functools.cache
 def device() -> Any:
@@ -30,3 +32,8 @@ def compile(function: Callable) -> Callable:
 def x64():
     """Return the context in which our functions are traced and called: int64 stays int64."""
     return jax.enable_x64(True)
+
+
+def keeping_programs():
+    """Return the context in which what we compile is kept on disk, and nothing of the user's."""
+    return programs.keeping(device())

@@ -249,7 +249,8 @@ class Step:
                 for vector in plan.compiled.run(vectors, large):
                     np.asarray(vector)
 
-        run()  # compiles
+        with client.keeping_programs():
+            run()  # compiles
         seconds, eager_seconds = check.time_both(run, self._stages, call, plan.reading)
         program.seconds, program.eager_seconds = seconds, eager_seconds
         program.compiled = seconds <= eager_seconds

@@ -159,6 +159,9 @@ def prepare(config: Any) -> None:
     import jax
 
     jax.config.update("jax_cpu_enable_async_dispatch", overlap)
+    from loopless.arrays import programs
+
+    programs.keep(config.cache, lambda message: print(message, file=sys.stderr))
 
 
 def _count_agents(config: Any) -> int:

@@ -32,7 +32,7 @@ def loss(variant: str, k: int, by_arrays: Callable, student, critic, *fields) ->
     fields = student, critic, *fields
     # Beside an accelerator nothing is compiled for the CPU.
     is_cpu = frame.is_on() and jax.default_backend() == "cpu"
-    if not (is_cpu and student.dtype == critic.dtype and _is_available(_name(student))):
+    if not (is_cpu and student.dtype == critic.dtype and target(student.dtype.name)):
         return by_arrays(*fields)
     return lax.platform_dependent(*fields, cpu=partial(_loss, variant, k), default=by_arrays)
 
@@ -76,18 +76,17 @@ def _call(form, student, fields, width: int):
     shape, dtype = student.shape[:-1], student.dtype
     sheet = jax.ShapeDtypeStruct((*shape, len(STATS) + 1), dtype)
     results = sheet, jax.ShapeDtypeStruct((*shape, width), dtype)
-    call = jax.ffi.ffi_call(_name(student), results, vmap_method="broadcast_all")
+    name = target(dtype.name)
+    assert name is not None
+    call = jax.ffi.ffi_call(name, results, vmap_method="broadcast_all")
     return call(student, *fields, form=np.array(form, np.int64))
 
 
-def _name(student) -> str:
-    return f"loopless_avatarl_{student.dtype.name}"
-
-
 @functools.cache
-def _is_available(name: str) -> bool:
-    """Return whether there is such a kernel, and XLA takes it."""
-    return name in _HANDLERS and frame.register(name, _HANDLERS[name])
+def target(dtype: str) -> str | None:
+    """Return the kernel's name in XLA; None if there is none for this dtype, or XLA refuses it."""
+    handler = _HANDLERS.get(dtype)
+    return handler and frame.register(f"loopless_avatarl_{dtype}", handler)
 
 
 def _float32(call):
@@ -102,7 +101,7 @@ def _float64(call):
     return 0
 
 
-_HANDLERS = {"loopless_avatarl_float32": _float32, "loopless_avatarl_float64": _float64}
+_HANDLERS: dict[str, Any] = {"float32": _float32, "float64": _float64}
 
 
 @register_jitable

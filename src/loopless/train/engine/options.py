@@ -34,6 +34,8 @@ class RunOptions:
     """Print where the time was spent, and write a JAX trace into the run's folder."""
     tensorboard: bool = False
     """Also write TensorBoard files."""
+    cache: bool = True
+    """Keep compiled programs on disk between runs (`loopless cache`)."""
 
     def problems(self) -> list[str]:
         """Return what is wrong with the shared settings, one sentence for each."""
