@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loopless.bench.contest import Contest
 from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES, prepare_libraries
+from loopless.bench.result import Measurement, Role
 
 TIMEOUT_S = 3600
 SECOND_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
@@ -95,9 +97,35 @@ def run_child(
     return perf_counter() - start, printed
 
 
-def probe(module: str, *words: str) -> Any:
-    """Run a module in a child, and return what it printed last, which is JSON."""
-    return json.loads(run_child(module, *words)[1].splitlines()[-1])
+def function_words(function: Callable[..., Any], *arguments: Any) -> tuple[str, str]:
+    """Return the words by which a child calls a function, and prints what it returns as JSON."""
+    return f"{function.__module__}:{function.__name__}", json.dumps(arguments)
+
+
+def probe(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a child, and return what it returned; all of it can be JSON."""
+    return json.loads(run_child(*function_words(function, *arguments))[1].splitlines()[-1])
+
+
+def measure_numbers(
+    contest: Contest,
+    section: str,
+    case: str,
+    unit: str,
+    table: Iterable[tuple[str, str, Callable[[], float]]],
+    others: Role = "peer",
+) -> list[Measurement]:
+    """Return a row for each contender, library and function of a table; see `Contest.measure`."""
+    return [
+        contest.measure(
+            Measurement(
+                section, case, name, library, "ours" if library == "loopless" else others,
+                unit=unit,
+            ),
+            number,
+        )
+        for name, library, number in table
+    ]  # fmt: skip
 
 
 def one_thread() -> dict[str, str]:

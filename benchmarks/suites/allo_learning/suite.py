@@ -5,9 +5,7 @@ The tasks are in `tasks.py`. `suites.dqn_learning.runs` makes the runs, and make
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -23,8 +21,6 @@ from pages import Lines, markdown_table, outcome_cells
 from suites.allo_learning.tasks import MAZES, QUICK, Task, tasks
 from suites.dqn_learning.runs import Outcome, Outcomes, Runs, make_runs, row_of_jobs
 
-EVALUATION = "suites.allo_learning.suite"
-
 TITLES = {
     "result 1": "Mazes of corridors that ALLO learns and GGDO does not: similarity to the truth",
     "result 2": "Rooms and mazes: similarity to the true eigenvectors",
@@ -38,7 +34,7 @@ TITLES = {
 def run(options: Options, result: Result, say: Say) -> None:
     """Train everything. Rows are updated as runs end; Ctrl-C passes through."""
     result.settings |= {"cores_for_a_run": 1, "layouts_of_the_paper": options.grids is not None}
-    runs = Runs.of(result, options.threads, evaluation=EVALUATION)
+    runs = Runs.of(result, options.threads, evaluation=evaluate)
     if options.grids is None:
         say(f"allo_learning: without --grids DIR the paper's {' and '.join(MAZES)} are left out")
     wanted = QUICK if options.quick else tasks(options.grids)
@@ -115,14 +111,18 @@ def worst_error(details: Mapping[str, Any]) -> float:
     )
 
 
-def evaluate(path: Path) -> dict[str, Any]:
-    """Return each agent's similarity at the end and at its best, its curve, and eigenvalues."""
+def evaluate(path: str, episodes: int = 0) -> dict[str, Any]:
+    """Return each agent's similarity at the end and at its best, its curve, and eigenvalues.
+
+    There are no episodes: the log has all of it.
+    """
     from loopless.runs.metrics import columns, read
     from loopless.runs.pictures import snapshots
 
-    log = columns(read(path / "metrics.jsonl"))
+    folder = Path(path)
+    log = columns(read(folder / "metrics.jsonl"))
     curves = log["similarity"].mean(2)  # [rows, agents]
-    truth = snapshots.history(path)[-1]["kernel_eigenvalues"]
+    truth = snapshots.history(folder)[-1]["kernel_eigenvalues"]
     eigenvalues = log["eigenvalue"][-1]
     return {
         "final": curves[-1].tolist(),
@@ -136,7 +136,3 @@ def evaluate(path: Path) -> dict[str, Any]:
             "barrier": np.atleast_1d(log["barrier"][-1]).tolist(),
         },
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(evaluate(Path(sys.argv[1]))))

@@ -5,14 +5,11 @@ copies three arrays of states to the device and gathers their coordinates there,
 compiled update; and calls the encoder three times in that update. Every hundred steps some forty
 numbers are fetched one by one; every thousand steps three figures are drawn while training waits.
 Each proposal of the founding note (docs/speed.md) is a switch of `Form`. Further down are how it
-collects data, its pictures, and its whole run (`python -m suites.allo_speed.plain STEPS FOLDER`,
-which prints seconds as JSON).
+collects data, its pictures, and its whole run.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -297,12 +294,12 @@ def draw_figures(
     write(figure, "duals")
 
 
-def run_whole(steps: int, folder: Path, case: Learning | None = None) -> dict[str, float]:
+def run_whole(steps: int, folder: str, case: Learning | None = None) -> dict[str, float]:
     """Make the original's default run, and return the seconds of its parts."""
     case, start = case or Learning(), perf_counter()
     obs, terminals = collect_rows(case.world, case.envs, case.length, case.length)
     collected = perf_counter()
-    run = Plain(case, obs, terminals, folder=folder)
+    run = Plain(case, obs, terminals, folder=Path(folder))
     drawn, draw = 0.0, run.draw
 
     def timed_draw(folder: Path) -> None:
@@ -315,7 +312,3 @@ def run_whole(steps: int, folder: Path, case: Learning | None = None) -> dict[st
     run.run(steps)
     trained = perf_counter() - collected
     return {"collect_s": collected - start, "train_s": trained - drawn, "plots_s": drawn}
-
-
-if __name__ == "__main__":
-    print(json.dumps(run_whole(int(sys.argv[1]), Path(sys.argv[2]))))

@@ -26,7 +26,13 @@ from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
 from suites.allo_speed import cases
 from suites.allo_speed.cases import BY_BATCHES, ORIGINAL, OURS, TOLERANCE, Follower, Learning
-from suites.processes import one_thread, prepare_like_training, run_child, time_shares
+from suites.processes import (
+    function_words,
+    one_thread,
+    prepare_like_training,
+    run_child,
+    time_shares,
+)
 from suites.promises import as_rates, gains, per_item
 
 SMALL, LARGE = Learning(256), Learning(1024)
@@ -270,8 +276,10 @@ def time_original(steps: int) -> dict[str, float]:
     The original turned its rows into episodes by a Python loop over device scalars, seven minutes
     for the default run; that is left out.
     """
+    from suites.allo_speed.plain import run_whole
+
     with tempfile.TemporaryDirectory() as folder:
-        seconds, text = run_alone("suites.allo_speed.plain", str(steps), folder)
+        seconds, text = run_alone(*function_words(run_whole, steps, folder))
     return {"seconds": seconds, **json.loads(text)}
 
 

@@ -6,8 +6,6 @@ original on, is in `plain.py`; updates of a student are in `training.py`.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -28,7 +26,7 @@ from pages import Lines, cell, grid, grouped, markdown_table, section
 from suites.avatarl import plain
 from suites.avatarl.losses import METHOD, Losses
 from suites.avatarl.plain import FULL, JAX_ENTROPY, LOOPED, SUBSET, TORCH_ENTROPY, our_name
-from suites.processes import jax, jnp, probe, torch
+from suites.processes import jax, jnp, measure_numbers, probe, torch
 from suites.promises import as_rates, limit
 
 SMALL = (Losses(65, 4, 4096), Losses(65, 16, 4096))
@@ -237,16 +235,14 @@ FORMS = {
 
 def measure_memory(case: Losses, contest: Contest) -> None:
     """Measure the memory of each beyond logits and gradient, in arrays of the logits' size."""
-    rows = []
-    for name, library, measure in (
+    sizes = case.vocabulary, case.top_k, case.count
+    ways = (
         (our_name("JAX", "fixed"), "loopless", partial(in_jax, case)),
-        (our_name("PyTorch", "fixed"), "loopless", partial(in_torch, case, OUR_LOSS)),
-        (FULL, "torch", partial(in_torch, case, TODAYS_FORM)),
-        (TORCH_ENTROPY, "torch", partial(in_torch, case, PLAIN_ENTROPY)),
-    ):
-        role = "ours" if library == "loopless" else "reference"
-        row = Measurement("memory", case.label, name, library, role, unit="arrays")
-        rows.append(contest.measure(row, measure))
+        (our_name("PyTorch", "fixed"), "loopless", partial(probe, in_torch, OUR_LOSS, *sizes)),
+        (FULL, "torch", partial(probe, in_torch, TODAYS_FORM, *sizes)),
+        (TORCH_ENTROPY, "torch", partial(probe, in_torch, PLAIN_ENTROPY, *sizes)),
+    )
+    rows = measure_numbers(contest, "memory", case.label, "arrays", ways, "reference")
     limits = {our_name(library, "fixed"): EXTRA for library in ("JAX", "PyTorch")}
     contest.keep(limit(rows, limits, "of one [N, V] float32 array"))
 
@@ -263,13 +259,10 @@ def in_jax(case: Losses) -> float:
     return held.temp_size_in_bytes / (4 * case.size)
 
 
-def in_torch(case: Losses, what: str) -> float:
-    """Return the peak memory of a child, less what it held before and less the gradient."""
-    sizes = case.vocabulary, case.top_k, case.count
-    return probe("suites.avatarl.suite", what, *map(str, sizes))
+def in_torch(what: str, *sizes: int) -> float:
+    """Return the peak memory of this process, less what it held before and less the gradient."""
+    case = Losses(*sizes)
 
-
-def _peak(what: str, case: Losses) -> float:
     def inputs(count: int) -> list[Any]:
         generator = torch.Generator().manual_seed(0)
         shape = (count, case.vocabulary)
@@ -284,11 +277,6 @@ def _peak(what: str, case: Losses) -> float:
     form(*arrays)[0].backward()
     gradient = 4 * case.size
     return max(0.0, peak_bytes() - before - gradient) / gradient
-
-
-if __name__ == "__main__":
-    name, *sizes = sys.argv[1:]
-    print(json.dumps(_peak(name, Losses(*map(int, sizes)))))
 
 
 FEWER = 30  # times fewer operations than the loop

@@ -1,8 +1,7 @@
 """Make training runs as child processes, several at once, each on a core; none is made twice.
 
 The outcome of a run is stored in its folder as `outcome.json`, under the commit that made it, so
-that an interrupted suite continues where it was. An unfinished run starts again. As a module this
-evaluates a run and prints JSON: `python -m suites.dqn_learning.runs RUN EPISODES`.
+that an interrupted suite continues where it was. An unfinished run starts again.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +25,7 @@ from loopless.bench.result import Measurement, Result, save
 from loopless.bench.suites import Options, Say
 from loopless.files import atomic
 from suites.dqn_learning.tasks import EPISODES, ROOT, RUNS, Job
-from suites.processes import one_thread, run_child
+from suites.processes import function_words, one_thread, run_child
 
 SEED = 20_000_003  # of the evaluation's episodes; far from the seed of any run
 
@@ -47,6 +45,9 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)  # what else the evaluation found
 
 
+Evaluation = Callable[[str, int], dict[str, Any]]
+
+
 class RunFailed(RuntimeError):
     """A training process failed, or was interrupted."""
 
@@ -54,14 +55,14 @@ class RunFailed(RuntimeError):
 class Runs:
     """Runs in `folder`, on `threads` cores. `close` ends those that are under way.
 
-    `evaluation` is the module that evaluates a finished run.
+    evaluation(path, episodes) returns fields of a finished run's outcome; a child calls it.
     """
 
     def __init__(
-        self, folder: Path, threads: int, commit: str = "", evaluation: str = __name__
+        self, folder: Path, threads: int, commit: str = "", evaluation: Evaluation | None = None
     ) -> None:
         self.folder, self.commit = folder, commit
-        self._threads, self._evaluation = threads, evaluation
+        self._threads, self._evaluation = threads, evaluation or evaluate
         self._children: set[subprocess.Popen] = set()
         self._cores: SimpleQueue[int] = SimpleQueue()
         for core in _cores()[-threads:]:
@@ -97,7 +98,8 @@ class Runs:
 
     def describe(self, job: Job, path: Path, core: int) -> dict[str, Any]:
         """Evaluate a finished run; return fields of its outcome."""
-        return json.loads(self.child(job, core, self._evaluation, str(path), str(EPISODES))[1])
+        words = function_words(self._evaluation, str(path), EPISODES)
+        return json.loads(self.child(job, core, *words)[1])
 
     def child(self, job: Job, core: int, module: str, *words: str) -> tuple[float, str]:
         """Run a module on one core; return its seconds, and what it printed."""
@@ -238,7 +240,7 @@ def _cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def evaluate(path: Path, episodes: int) -> dict[str, Any]:
+def evaluate(path: str, episodes: int) -> dict[str, Any]:
     """Return each agent's mean return with its last and its best weights, and its learning curve.
 
     Both weights play the same episodes, as `loopless play` would.
@@ -248,7 +250,7 @@ def evaluate(path: Path, episodes: int) -> dict[str, Any]:
     from loopless.train import registry
     from loopless.train.commands import agents_of
 
-    run = RunFolder.open(path)
+    run = RunFolder.open(Path(path))
     config = run.config(registry.config_class(run.trainer))
     trainer, checkpoints = registry.trainer(run.trainer), Checkpoints(run.path)
 
@@ -260,7 +262,7 @@ def evaluate(path: Path, episodes: int) -> dict[str, Any]:
         ]
 
     best = scores("best" if checkpoints.best() is not None else None)
-    return {"final": scores(None), "best": best, **curves(path)}
+    return {"final": scores(None), "best": best, **curves(run.path)}
 
 
 def curves(path: Path) -> dict[str, Any]:
@@ -271,7 +273,3 @@ def curves(path: Path) -> dict[str, Any]:
     returns = log.get("eval_return", np.zeros(0))
     agents = returns.T if returns.ndim == 2 else returns[None]
     return {"curve_steps": log["step"].tolist(), "curve_returns": agents.tolist()}
-
-
-if __name__ == "__main__":
-    print(json.dumps(evaluate(Path(sys.argv[1]), int(sys.argv[2]))))

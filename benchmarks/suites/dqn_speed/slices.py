@@ -354,11 +354,5 @@ def race_compiled(
     contest.run("compiled", case, [CONTENDERS[1], *peers], judge)
 
 
-def number_row(section: str, case: str, name: str, library: str, unit: str) -> Measurement:
-    """Return an empty row for a single number that is to be measured."""
-    role = "ours" if library == "loopless" else "peer"
-    return Measurement(section, case, name, library, role, unit=unit)
-
-
 if __name__ == "__main__":
     main(sys.argv[1])

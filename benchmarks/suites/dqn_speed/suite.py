@@ -6,10 +6,8 @@ loop written plainly is in `plain.py`, and other libraries are in `peers.py`.
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,8 +22,8 @@ from loopless.process import peak_bytes, resident_bytes
 from pages import Lines, grid, section
 from suites.dqn_speed import peers, plain, slices
 from suites.dqn_speed.plain import CONTENDER as EAGER_LOOP
-from suites.dqn_speed.slices import COMPILED, EAGER, HOSTED, Slices, Training, number_row
-from suites.processes import jax, peer, probe, run_and_read, time_shares, torch
+from suites.dqn_speed.slices import COMPILED, EAGER, HOSTED, Slices, Training
+from suites.processes import jax, measure_numbers, peer, probe, run_and_read, time_shares, torch
 from suites.promises import limit
 from suites.q_learning.peers import BASELINES
 
@@ -99,16 +97,15 @@ def judge_founding(case: Training, rows: Rows) -> list[Measurement]:
 
 def measure_memory(contest: Contest) -> None:
     """Measure the peak memory of whole processes."""
-    rows = []
-    for name, library, what in (
-        *((name, "loopless", mode) for name, mode in MODES.items()),
-        (BASELINES, "stable-baselines3", "baselines"),
-        (BARE_JAX, "jax", "jax"),
-        (BARE_TORCH, "torch", "torch"),
-    ):
-        if contest.peers or library in ("loopless", "jax"):
-            row = number_row("memory", f"peak of {MEMORY_STEPS:,} steps", name, library, "MB")
-            rows.append(contest.measure(row, partial(measure_bytes, what)))
+    ways = [
+        *((name, "loopless", partial(probe, _train, mode)) for name, mode in MODES.items()),
+        (BASELINES, "stable-baselines3", partial(probe, _baselines)),
+        (BARE_JAX, "jax", partial(probe, _bare_jax)),
+        (BARE_TORCH, "torch", partial(probe, _bare_torch)),
+    ]
+    if not contest.peers:
+        ways = [way for way in ways if way[1] in ("loopless", "jax")]
+    rows = measure_numbers(contest, "memory", f"peak of {MEMORY_STEPS:,} steps", "MB", ways)
     for name in MODES:
         rows = judge_memory(name, BASELINES, BARE_JAX, BARE_TORCH, rows)
     contest.keep(rows)
@@ -131,10 +128,9 @@ def judge_memory(
 
 def measure_growth(contest: Contest) -> None:
     label = f"memory left behind, {COUNTED} chunks of {MEMORY_SLICE.steps:,} steps"
-    for name, mode in MODES.items():
-        row = number_row("growth", label, name, "loopless", "kB")
-        row = contest.measure(row, partial(measure_bytes, f"{mode} growth"))
-        contest.keep(limit([row], GROWTH_KB, "kB a chunk"))
+    ways = [(name, "loopless", partial(probe, _grown, mode)) for name, mode in MODES.items()]
+    rows = measure_numbers(contest, "growth", label, "kB", ways)
+    contest.keep(limit(rows, GROWTH_KB, "kB a chunk"))
 
 
 def measure_split(steps: int, contest: Contest) -> None:
@@ -147,7 +143,7 @@ def measure_split(steps: int, contest: Contest) -> None:
             split |= measure_shares(mode, steps)
             return overhead(split)
 
-        row = contest.measure(number_row("split", label, name, "loopless", "%"), measure)
+        (row,) = measure_numbers(contest, "split", label, "%", [(name, "loopless", measure)])
         contest.keep(limit([replace(row, details={"shares": split})], OVERHEAD_PERCENT, "%"))
 
 
@@ -177,11 +173,6 @@ def overhead(split: Mapping[str, float]) -> float:
 MEMORY_STEPS = 20_000
 MEMORY_SLICE = Training(2_000)
 WARM, COUNTED = 20, 50  # chunks
-
-
-def measure_bytes(what: str) -> float:
-    """Return the peak bytes of a child that runs this probe, or its growth per chunk."""
-    return probe("suites.dqn_speed.suite", what)
 
 
 def _train(mode: str, steps: int = MEMORY_STEPS) -> float:
@@ -229,15 +220,3 @@ def _grown(mode: str) -> float:
     for _ in range(COUNTED):
         trained()
     return (resident_bytes() - before) / COUNTED
-
-
-PROBES: dict[str, Callable[[], float]] = {
-    **{mode: partial(_train, mode) for mode in MODES.values()},
-    **{f"{mode} growth": partial(_grown, mode) for mode in MODES.values()},
-    "baselines": _baselines,
-    "jax": _bare_jax,
-    "torch": _bare_torch,
-}
-
-if __name__ == "__main__":
-    print(json.dumps(PROBES[sys.argv[1]]()))

@@ -24,10 +24,10 @@ from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, attach, ratio, stated, values
 from pages import Lines, grid, section
 from suites.dqn_speed import slices
-from suites.dqn_speed.slices import COMPILED, HOSTED, OVERLAPPED, PPOTraining, number_row
+from suites.dqn_speed.slices import COMPILED, HOSTED, OVERLAPPED, PPOTraining
 from suites.ppo_speed import peers, plain
 from suites.ppo_speed.plain import CONTENDER as EAGER_LOOP
-from suites.processes import jax, jnp, run_and_read
+from suites.processes import jax, jnp, measure_numbers, run_and_read
 from suites.promises import limit
 
 SLICE, QUICK_SLICE = PPOTraining(5_120), PPOTraining(1_024)  # whole rollouts
@@ -88,11 +88,12 @@ def measure_solve(contest: Contest) -> None:
         return max(seconds)
 
     label = f"a mean of {SOLVED:g} over {EPISODES} episodes, {IN_A_ROW} times "
-    row = number_row("solve", f"{label}in a row, compiled before", COMPILED, "loopless", "s")
-    contest.keep([judge_compiled(contest.measure(row, slowest), seconds)])
+    label += "in a row, compiled before"
+    (row,) = measure_numbers(contest, "solve", label, "s", [(COMPILED, "loopless", slowest)])
+    contest.keep([judge_compiled(row, seconds)])
     label = "the whole command, all cores, imports and compilation included"
-    row = number_row("solve", label, COMMAND, "loopless", "s")
-    contest.keep(limit([contest.measure(row, time_command)], COMMAND_S, "s"))
+    rows = measure_numbers(contest, "solve", label, "s", [(COMMAND, "loopless", time_command)])
+    contest.keep(limit(rows, COMMAND_S, "s"))
 
 
 def judge_compiled(row: Measurement, seconds: Sequence[float]) -> Measurement:

@@ -6,8 +6,6 @@ Read the tables first, then `measure`, which races every section. The cases are 
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -18,14 +16,14 @@ import numpy as np
 import loopless as ll
 from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.machine import prepare_libraries
-from loopless.bench.result import Headline, Measurement, Result, Target
+from loopless.bench.result import Headline, Result, Target
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, beside, ratio, values
 from loopless.bench.timing import Budget
 from loopless.process import peak_bytes, resident_bytes
 from loopless.reference import returns
 from pages import Lines, grid, section
-from suites.processes import cache_cooler, jax, probe, torch
+from suites.processes import cache_cooler, jax, measure_numbers, probe, torch
 from suites.promises import fastest, limit
 from suites.returns import rollouts
 from suites.returns.peers import LAX_SCAN, PEERS, RLOX, TIANSHOU_KERNEL
@@ -123,10 +121,12 @@ def measure(
             cool = cache_cooler() if name == "floor" else None
             contest_of.run(name, rollout, contenders, partial(judge, shape), cool)
     for shape in shapes.get("memory", ()):
-        for library, name in (("numpy", NUMPY), ("torch", TORCH)):
-            row = Measurement("memory", label(shape), name, "loopless", "ours", unit="arrays")
-            row = contest.measure(row, partial(extra_arrays, library, shape))
-            contest.keep(limit([row], MEMORY_ARRAYS, "arrays of this shape"))
+        ways = [
+            (name, "loopless", partial(probe, extra_arrays, library, *shape))
+            for name, library in ((NUMPY, "numpy"), (TORCH, "torch"))
+        ]
+        rows = measure_numbers(contest, "memory", label(shape), "arrays", ways)
+        contest.keep(limit(rows, MEMORY_ARRAYS, "arrays of this shape"))
 
 
 def page(result: Result) -> list[Lines]:
@@ -265,16 +265,14 @@ def judge_loops(shape: Shape, rows: Rows) -> Rows:
     return attach(rows, TORCH, as_fast(rows, TORCH, dict.fromkeys(loops, limit)))
 
 
-def extra_arrays(library: str, shape: Shape) -> float:
-    """Return the peak memory of one call in a fresh process, in float32 arrays of this shape."""
-    return probe("suites.returns.suite", library, *map(str, shape))
-
-
 SMALL_SHAPES = ((25, 4), (300, 1), (40, 40), (8, 700))
 
 
-def probe_memory(library: str, steps: int, envs: int) -> float:
-    """Return the extra memory of one call. Use a fresh process: its peak only ever grows."""
+def extra_arrays(library: str, steps: int, envs: int) -> float:
+    """Return the extra memory of one call, in float32 arrays of this shape.
+
+    It needs a fresh process: the peak of a process only ever grows.
+    """
 
     def call(arrays: list) -> tuple:
         if library == "torch":
@@ -305,7 +303,3 @@ def _inputs(steps: int, envs: int) -> list:
     for row in (row for x in flags for row in x):
         np.less(generator.random(envs, dtype=np.float32), 0.01, out=row)
     return [*floats, *flags]
-
-
-if __name__ == "__main__":
-    print(json.dumps(probe_memory(sys.argv[1], *map(int, sys.argv[2:]))))

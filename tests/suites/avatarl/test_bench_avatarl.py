@@ -32,7 +32,7 @@ def result():
         patch.setattr(plain, "CONTENDERS", [plain.OURS[0], *few])
         suite.measure("loss", [CASE], contest)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suite, "in_torch", lambda case, what: 0.5)
+        patch.setattr(suite, "probe", lambda function, *arguments: 0.5)
         suite.measure_memory(CASE, contest)
     contest.keep(suite.operation_rows(CASE))
     with pytest.MonkeyPatch.context() as patch:  # they have tests of their own

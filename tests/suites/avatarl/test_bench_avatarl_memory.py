@@ -14,15 +14,14 @@ CASE = Losses(1000, 2, 64)
 @pytest.mark.slow
 def test_a_child_tells_what_cross_entropy_takes():
     # Its log-softmax and its gradient of it: two arrays of the logits' size, and little else.
-    case = Losses(50304, 4, 128)
-    assert 1.5 < suite.in_torch(case, suite.PLAIN_ENTROPY) < 2.6
+    assert 1.5 < suite.probe(suite.in_torch, suite.PLAIN_ENTROPY, 50304, 4, 128) < 2.6
 
 
 def test_every_probe_has_a_row_and_a_failure_is_one(monkeypatch):
     def fails(*_):
         raise RuntimeError("none left")
 
-    monkeypatch.setattr(suite, "in_torch", fails)
+    monkeypatch.setattr(suite, "probe", fails)
     monkeypatch.setattr(suite, "in_jax", lambda case: 0.25)
     result = Result("avatarl", {})
     suite.measure_memory(CASE, Contest(result, Budget(), lambda _: None))

@@ -55,7 +55,7 @@ def test_another_vocabulary_is_stated_only():
 
 @pytest.mark.parametrize(("held", "met"), [(0.59, True), (0.61, False)])
 def test_memory_is_less_than_six_tenths_of_an_array(monkeypatch, held, met):
-    for name in ("in_jax", "in_torch"):
+    for name in ("in_jax", "probe"):
         monkeypatch.setattr(suite, name, lambda *_: held)
     result = Result("avatarl", {})
     suite.measure_memory(Losses(65, 4, 8), Contest(result, Budget(), lambda _: None))

@@ -45,7 +45,8 @@ def test_a_run_is_trained_then_evaluated_and_its_outcome_kept(made):
     (_, training), (_, evaluating) = started
     assert training[:3] == ("loopless.cli", "train", "dqn")
     assert training[-4:] == ("--runs", str(folder), "--run", JOB.name)
-    assert evaluating == ("suites.dqn_learning.runs", str(folder / JOB.name), "100")
+    words = json.dumps([str(folder / JOB.name), 100])
+    assert evaluating == ("suites.dqn_learning.runs:evaluate", words)
     kept = json.loads((folder / JOB.name / "outcome.json").read_text())
     assert kept == asdict(outcome)
 

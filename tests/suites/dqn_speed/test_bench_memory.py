@@ -13,18 +13,18 @@ from suites.dqn_speed import suite
 
 @pytest.mark.slow
 def test_a_probe_measures_a_process_of_its_own():
-    assert 20e6 < suite.measure_bytes("jax") < 2e9
+    assert 20e6 < processes.probe(suite._bare_jax) < 2e9
 
 
 @pytest.mark.slow
-def test_a_probe_that_does_not_exist_is_an_error():
-    with pytest.raises(RuntimeError, match="KeyError"):
-        suite.measure_bytes("nothing")
+def test_a_probe_that_fails_is_an_error():
+    with pytest.raises(RuntimeError, match="TypeError"):
+        processes.probe(suite._bare_jax, "an argument too many")
 
 
 def test_the_last_line_counts(monkeypatch):
     monkeypatch.setattr(processes, "run_child", lambda *_: (1.0, "noise\n12.5\n"))
-    assert suite.measure_bytes("jax") == 12.5
+    assert processes.probe(suite._bare_jax) == 12.5
 
 
 @pytest.mark.parametrize("mode", ["hosted", "compiled"])

@@ -32,7 +32,7 @@ def result():
     patch = pytest.MonkeyPatch()
     patch.setattr(slices, "Slices", Slices)
     patch.setattr(slices.os, "cpu_count", lambda: 1)
-    patch.setattr(suite, "measure_bytes", lambda what: 1e6 * len(what))
+    patch.setattr(suite, "probe", lambda function, *words: 1e6 * len(function.__name__))
     patch.setattr(suite, "measure_shares", lambda mode, steps: dict(SHARES))
     made = Result("dqn_speed", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None, peers=False)
@@ -54,8 +54,8 @@ def test_every_section_is_measured_and_ours_is_right(result):
 
 def test_numbers_have_their_units(result):
     found = {(row.section, row.contender): (row.value, row.unit) for row in result.measurements}
-    assert found["memory", slices.HOSTED] == (len("hosted"), "MB")
-    assert found["growth", slices.HOSTED] == (1e3 * len("hosted growth"), "kB")
+    assert found["memory", slices.HOSTED] == (len("_train"), "MB")
+    assert found["growth", slices.HOSTED] == (1e3 * len("_grown"), "kB")
     assert found["split", slices.COMPILED] == (pytest.approx(2), "%")
     assert found["steps", slices.HOSTED][1] == "steps/s"
 
@@ -66,10 +66,11 @@ def test_the_shares_are_kept(result):
 
 
 def test_a_process_that_fails_is_a_row_that_says_so(monkeypatch):
-    def fails(what):
-        raise RuntimeError("No module named 'torch'" if what == "torch" else "out of memory")
+    def fails(function, *words):
+        absent = function is suite._bare_torch
+        raise RuntimeError("No module named 'torch'" if absent else "out of memory")
 
-    monkeypatch.setattr(suite, "measure_bytes", fails)
+    monkeypatch.setattr(suite, "probe", fails)
     made = Result("dqn_speed", {})
     suite.measure_memory(Contest(made, SHORT, lambda _: None))
     found = {row.contender: row.status for row in made.measurements}

@@ -87,7 +87,7 @@ def test_memory_is_not_judged_if_a_number_is_missing(absent):
     ("value", "met"), [(15_900, True), (16_100, False), (-3_000, True), (float("nan"), False)]
 )
 def test_growth_has_a_limit(monkeypatch, value, met):
-    monkeypatch.setattr(suite, "measure_bytes", lambda what: value)
+    monkeypatch.setattr(suite, "probe", lambda function, *words: value)
     made = Result("dqn_speed", {})
     suite.measure_growth(Contest(made, Budget(), lambda _: None))
     assert [target.met for row in made.measurements for target in row.targets] == [met] * 2

@@ -82,7 +82,7 @@ def test_memory_is_measured_in_another_process():
 @pytest.mark.slow
 def test_memory_of_a_broken_process_gives_its_last_line():
     with pytest.raises(RuntimeError, match="negative dimensions"):
-        suite.extra_arrays("numpy", (-1, 4))
+        suite.probe(suite.extra_arrays, "numpy", -1, 4)
 
 
 @pytest.mark.parametrize(
