@@ -154,7 +154,7 @@ def _ingredients(case: Pieces) -> tuple:
     algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
     run, key = CompiledPPO(algorithm, world, world), jax.random.key(0)
     carry = jax.jit(run.init)(key)
-    _, rollout, _ = jax.jit(run.collect)(key, np.int32(0), key, carry)
+    _, rollout, _ = jax.jit(run.collect)(carry, key, np.int32(0), key)
     _, rows = jax.jit(algorithm.prepare)(carry.learner, carry.learner.acting(), rollout)
     return algorithm, carry.learner, rollout, rows, key
 

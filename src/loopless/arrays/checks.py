@@ -57,6 +57,12 @@ def positive(function: str, name: str, x) -> float | int:
     return x
 
 
+def is_scalar_array(x) -> bool:
+    """Return whether `x` is a 0-d array of JAX: a number that a compiled program may take."""
+    library = library_of(x)
+    return library is not None and library.name == "jax" and x.ndim == 0
+
+
 def is_array(x, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
     """Return whether `x` is a plain NumPy array of exactly this dtype and shape.
 

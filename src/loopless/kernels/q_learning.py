@@ -220,8 +220,8 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0) -> Any:
     `q` is [..., B, A]; `actions`, `targets` and `weights` are [..., B]. The loss is [...], one for
     each leading index: [K, B, A] gives K losses, not one of K·B samples. `weights`, such as the
     importance weights of prioritized replay, are not normalized: the divisor is B. A sample of
-    weight 0 is out, even one that holds NaN or infinity. "huber" with δ = 1 is PyTorch's
-    smooth_l1_loss.
+    weight 0 is out, even one that holds NaN or infinity. δ is `delta`, which may be a 0-d array in
+    JAX. "huber" with δ = 1 is PyTorch's smooth_l1_loss.
 
     The loss has the gradient w_i L'(d_i)/B at each taken action and exactly 0 elsewhere; targets
     and weights are constants to it. The errors d [..., B], for priorities and logs, have none.
@@ -278,7 +278,15 @@ def _check_loss(q, actions, targets, weights, loss, delta):
     if weights is not None:
         arguments.shaped("weights", weights, samples)
         arguments.floating("weights", weights)
-    return arguments.library, dtype, checks.positive("q_loss", "delta", delta)
+    return arguments.library, dtype, _check_delta(arguments, delta)
+
+
+def _check_delta(arguments: checks.Arguments, delta) -> Any:
+    """Return `delta`: a number above 0, or a 0-d array of JAX beside other arrays of JAX."""
+    if arguments.library.name == "jax" and checks.is_scalar_array(delta):
+        arguments.floating("delta", delta)
+        return delta
+    return checks.positive("q_loss", "delta", delta)
 
 
 def _widest(arguments: checks.Arguments, arrays: dict[str, Any]) -> Any:

@@ -201,11 +201,11 @@ def test_e23_the_next_observation_of_the_newest_row_is_its_own():
 class CrossesEnds(Ring):
     """A mutant: windows go on over ends."""
 
-    def _gather(self, state, indices):
+    def _gather(self, state, indices, gamma=None):
         rows = self.layout.read(state.packed, state.large, jnp.arange(self.capacity), ["reward"])
         slots = jnp.asarray(indices)
         total = sum(GAMMA**k * rows["reward"][(slots + k) % self.capacity] for k in range(3))
-        found = super()._gather(state, indices)
+        found = super()._gather(state, indices, gamma)
         return found | {"reward": total}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import loopless as ll
 from loopless.train.avatarl import algorithm as avatarl
-from loopless.train.avatarl.algorithm import objective_of
+from loopless.train.avatarl.algorithm import objective
 from loopless.train.avatarl.config import AvataRL
 from loopless.train.lm.algorithm import network
 
@@ -41,10 +41,10 @@ def all_of_them(key):
     stream = critic.stream(windows[:, :-1])[0]
     told, gradients = {}, {}
     for name, options in KINDS.items():
-        objective = objective_of(replace(CONFIG, **options))
+        config = replace(CONFIG, **options)
 
-        def of(student, critic, stream, objective=objective):
-            return objective(student, critic, {"windows": windows, "stream": stream})
+        def of(student, critic, stream, config=config):
+            return objective(config, student, critic, {"windows": windows, "stream": stream})
 
         told[name] = of(student, critic, stream)
         if name in ("fixed", "distillation"):
@@ -83,7 +83,7 @@ def test_every_number_of_the_config_reaches_the_kernel(monkeypatch, variant, con
     model = SimpleNamespace(logits=lambda stream: np.zeros(1))
     config = replace(CONFIG, variant=variant, confidence=confidence)
     rows = {"windows": WINDOWS, "stream": None}
-    objective_of(config)(lambda inputs: None, model, rows)
+    objective(config, lambda inputs: None, model, rows)
     weight = "confidence" if confidence else 0.5
     own = {"variant": variant, "critic_weight": weight, "top_k": 2, "entropy_coefficient": 0.1}
     assert asked == NUMBERS | own

@@ -39,7 +39,7 @@ def compiled_q(chain: Chain, **options) -> np.ndarray:
     def whole(key):
         carry = run.init(key)
         events = config.steps // config.train_every
-        carry, _ = run.chunk(carry, key, jnp.int32(0), events=events, learning=True)
+        carry, _ = run.chunk(carry, key, jnp.int32(0), jnp.int32(events), learning=True)
         return algorithm.values(carry.learner.weights, jnp.asarray(chain.observations))
 
     return np.asarray(whole(jax.random.key(config.seed)))

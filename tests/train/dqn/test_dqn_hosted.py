@@ -67,7 +67,7 @@ def test_events_of_one_call_are_those_of_several(tmp_path):
         whole.own["number"][...] = range(60, 63)
         whole.own["key"][...] = np.arange(6).reshape(3, 2)
         state = jax.tree.map(np.array, agent.state)
-        found, reports = agent._calls[3, True](state, whole.words)
+        found, reports = agent._calls[3, True](state, agent.settings, whole.words)
         expected, told = jax.tree.map(np.array, agent.state), []
         for i in range(3):
             cut = slice(i * agent.steps, (i + 1) * agent.steps)
@@ -76,7 +76,7 @@ def test_events_of_one_call_are_those_of_several(tmp_path):
                 getattr(part.block, name)[...] = rows[cut.start : cut.stop + more]
             for name, x in whole.own.items():
                 part.own[name][...] = x[i]
-            expected, report = agent._calls[1, True](expected, part.words)
+            expected, report = agent._calls[1, True](expected, agent.settings, part.words)
             told.append(np.asarray(report))
     finally:
         agent.envs.close()

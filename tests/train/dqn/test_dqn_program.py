@@ -43,9 +43,10 @@ def test_more_calls_would_be_counted(tmp_path):
     assert calls_of_programs(tmp_path, lambda: step(step(x))) == 2
 
 
-def test_nothing_is_compiled_after_the_first_chunks(trainer, caplog):
+def test_nothing_is_compiled_after_the_first_chunks_however_long_they_are(trainer, caplog):
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        for _ in range(3):
+        for size in (5, 5, 2):
+            trainer.chunks = trainer.chunks._replace(size=size)
             trainer.advance(Clock())
         assert not [record for record in caplog.records if "ompil" in record.message]
         jax.jit(lambda x: x * 3)(np.float32(0))
@@ -53,8 +54,9 @@ def test_nothing_is_compiled_after_the_first_chunks(trainer, caplog):
 
 
 def program_of(trainer):
-    chunk = trainer.compiled(trainer.chunks.after(trainer.event), True)
-    return chunk.lower(trainer.state, trainer.key, np.int32(trainer.event)).compile()
+    numbers = np.int32(trainer.event), np.int32(trainer.chunks.after(trainer.event))
+    arguments = trainer.state, trainer.settings, trainer.key, *numbers
+    return trainer.compiled(True).lower(*arguments).compile()
 
 
 def test_a_chunk_does_not_call_back_into_python(trainer):
@@ -108,7 +110,8 @@ def test_a_hosted_event_is_one_call_and_acting_is_none(hosted, tmp_path):
 
 def test_nothing_is_compiled_after_the_first_chunks_of_a_hosted_run(hosted, caplog):
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        for _ in range(3):
+        for size in (5, 5, 2):
+            hosted.chunks = hosted.chunks._replace(size=size)
             hosted.advance(Clock())
         assert not [record for record in caplog.records if "ompil" in record.message]
 

@@ -13,7 +13,10 @@ WEIGHTS = {"a": RNG.normal(size=(3, 2)), "b": RNG.normal(size=4)}
 GRADIENTS = [{name: RNG.normal(size=x.shape) for name, x in WEIGHTS.items()} for _ in range(5)]
 KINDS = {
     "adam": (Optimizer(epsilon=1e-5), optax.adam(0.1, eps=1e-5)),
-    "adamw": (Optimizer(beta_2=0.95, decay=0.3), optax.adamw(0.1, b2=0.95, weight_decay=0.3)),
+    "adamw": (
+        Optimizer("adamw", beta_2=0.95, decay=0.3),
+        optax.adamw(0.1, b2=0.95, weight_decay=0.3),
+    ),
     "no mean": (Optimizer(beta_1=0.0), optax.adam(0.1, b1=0.0)),
     "sgd": (Optimizer("sgd"), optax.sgd(0.1)),
 }
@@ -51,7 +54,7 @@ def test_a_step_that_is_not_sound_changes_nothing_and_is_not_counted(kind):
 def test_a_tree_of_decays_pulls_each_array_by_its_own():
     weights = jax.tree.map(jnp.asarray, WEIGHTS)
     still = jax.tree.map(jnp.zeros_like, weights)
-    ours = Optimizer(decay={"a": 0.5, "b": 0.0})
+    ours = Optimizer("adamw", decay={"a": 0.5, "b": 0.0})
     moved, _ = ours.step(weights, ours.init(weights), still, 0.1, True)
     np.testing.assert_allclose(moved["a"], 0.95 * WEIGHTS["a"], rtol=1e-12)
     np.testing.assert_array_equal(moved["b"], WEIGHTS["b"])

@@ -145,8 +145,8 @@ def test_a_chunk_is_its_updates_one_after_the_other_however_long_it_is(learner):
 
 @pytest.mark.parametrize("on_nan", ["stop", "skip"])
 def test_an_update_that_is_not_finite_changes_nothing(learner, on_nan):
-    def poisoned(model, fixed, rows):
-        loss, stats = language_loss(model, fixed, rows)
+    def poisoned(config, model, fixed, rows):
+        loss, stats = language_loss(config, model, fixed, rows)
         return jnp.where(rows["bad"], jnp.nan, 1) * loss, stats
 
     algorithm = Algorithm(replace(CONFIG, on_nan=on_nan), VOCABULARY, poisoned)

@@ -37,10 +37,10 @@ def seen_by_the_learner(trainer):
     """The learner, the rollouts that it gets, and what came out."""
     calls, learn = [], trainer.agent._learn
 
-    def spied(learner, acted, rollout, key, number):
+    def spied(learner, settings, acted, rollout, key, number):
         before = jax.tree.map(np.array, learner)
         rollout = jax.tree.map(np.array, rollout)
-        learner, report = learn(learner, acted, rollout, key, number)
+        learner, report = learn(learner, settings, acted, rollout, key, number)
         calls.append((before, acted, rollout, jax.tree.map(np.array, learner)))
         return learner, report
 

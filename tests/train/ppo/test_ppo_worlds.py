@@ -87,7 +87,7 @@ def test_illegal_actions_are_never_taken():
 
     @jax.jit
     def collect(key):
-        _, rollout, _ = run.collect(key, jnp.int32(0), key, run.init(key))
+        _, rollout, _ = run.collect(run.init(key), key, jnp.int32(0), key)
         return rollout
 
     rollout = collect(KEY)
@@ -163,7 +163,7 @@ def test_a_window_goes_on_where_the_last_one_ended():
         @jax.jit
         def collect(noise, number, carry):
             own = replace(algorithm, head=_Fixed(algorithm.head, noise))
-            carry, rollout, _ = CompiledPPO(own, world, world).collect(KEY, number, key, carry)
+            carry, rollout, _ = CompiledPPO(own, world, world).collect(carry, KEY, number, key)
             return carry, rollout
 
         for window in range(windows):

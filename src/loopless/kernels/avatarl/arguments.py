@@ -69,8 +69,13 @@ class Call:
     def variant(self, variant) -> None:
         self._try(checks.choice, self.function, "variant", variant, VARIANTS)
 
-    def number(self, name: str, x, low: float, high: float = math.inf, *, open_ends="") -> float:
-        """Return `x`, a finite number from `low` to `high`; `open_ends` names excluded ends."""
+    def number(self, name: str, x, low: float, high: float = math.inf, *, open_ends="") -> Any:
+        """Return `x`, a finite number from `low` to `high`; `open_ends` names excluded ends.
+
+        Beside arrays of JAX it may be a 0-d array, whose value is not checked.
+        """
+        if self.library.name == "jax" and checks.is_scalar_array(x):
+            return x
         if isinstance(x, np.number):
             x = x.item()
         if isinstance(x, bool) or not isinstance(x, NUMBER):

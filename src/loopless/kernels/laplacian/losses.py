@@ -99,31 +99,28 @@ def allo_loss(
         | {name: x for name, x in optional.items() if x is not None},
         barrier,
     )
-    if gate_threshold is not None and not finite(function, "gate_threshold", gate_threshold) > 0:
-        raise ValueError(f"{function}: gate_threshold must be above 0; received {gate_threshold}.")
+    number = partial(finite, function)
     numbers = (
-        finite(function, "proportional_gain", proportional_gain),
-        finite(function, "integral_gain", integral_gain),
-        finite(function, "perturbation_scale", perturbation_scale),
-        finite(function, "perturbation_width", perturbation_width),
+        number("proportional_gain", proportional_gain),
+        number("integral_gain", integral_gain),
+        number("perturbation_scale", perturbation_scale),
+        number("perturbation_width", perturbation_width, above_0=True),
+        None if gate_threshold is None else number("gate_threshold", gate_threshold, above_0=True),
     )
-    if not perturbation_width > 0:
-        raise ValueError(
-            f"{function}: perturbation_width must be above 0; received {perturbation_width}."
-        )
-    if integral_gain and integral is None:
+    if integral is None and not (isinstance(integral_gain, NUMBER) and integral_gain == 0):
         raise ValueError(
             f"{function}: integral_gain={integral_gain} without an integral. Pass the running sum "
             f"of errors [..., d, d]."
         )
-    options = dtype, scale, gate_threshold, perturbation, numbers
+    options = dtype, scale, perturbation
     arrays = features, next_features, other_features, constraint_features, duals, integral, barrier
-    return compiled_once(library, _allo, (0, 1))(library, options, *arrays)
+    return compiled_once(library, _allo, (0, 1))(library, options, numbers, *arrays)
 
 
 def _allo(
     library: Library,
     options,
+    numbers,
     features,
     next_features,
     other_features,
@@ -132,8 +129,8 @@ def _allo(
     integral,
     barrier,
 ):
-    dtype, scale, threshold, perturbation, numbers = options
-    proportional_gain, integral_gain, perturbation_scale, perturbation_width = numbers
+    dtype, scale, perturbation = options
+    proportional_gain, integral_gain, perturbation_scale, perturbation_width, threshold = numbers
     xp, sg = library.xp, partial(_stopped, library)
     wide = partial(library.cast, dtype=library.wide(dtype))
 
@@ -185,7 +182,7 @@ def _gate(xp, errors, threshold):
 def _lift(xp, later, perturbation, width):
     """Return the sum of the perturbations of the components [..., n, d − 1] after the first."""
     centred = later - xp.mean(later, -2)[..., None, :]
-    least = math.exp(-1.0 / width)
+    least = math.exp(-1.0 / width) if isinstance(width, float) else xp.exp(-1.0 / width)
     if perturbation == "none":
         height = xp.zeros_like(later[..., 0, :])
     elif perturbation == "exponential":
@@ -326,9 +323,13 @@ def _check_barrier(arguments: checks.Arguments, barrier, lead: tuple[int, ...]) 
         raise ValueError(f"{function}: barrier must be at least 0; received {barrier.min()}.")
 
 
-def finite(function: str, name: str, x) -> float:
-    """Return `x` as a finite Python number."""
+def finite(function: str, name: str, x, *, above_0: bool = False) -> Any:
+    """Return `x` as a finite Python number; a 0-d array of JAX, which may be traced, as it is."""
+    if checks.is_scalar_array(x):
+        return x
     x = checks.real(function, name, x)
     if not math.isfinite(x):
         raise ValueError(f"{function}: {name} must be finite; received {x}.")
+    if above_0 and not x > 0:
+        raise ValueError(f"{function}: {name} must be above 0; received {x}.")
     return float(x)

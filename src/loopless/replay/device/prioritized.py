@@ -122,25 +122,26 @@ class PrioritizedBuffer(Ring):
         batches: int | None = None,
         *,
         beta: Any = 0.4,
+        gamma: Any = None,
     ) -> dict[str, Any]:
         """Return a dict of arrays [batch_size, ...], or [batches, batch_size, ...].
 
         "indices" are the slots, "weights" are w_i = (N·P(i))^−β divided by the largest of the
         batch. Each batch is stratified: one draw from each of `batch_size` equal parts of the sum.
-        `beta` may be traced. Compiled code cannot raise: a buffer without a priority above 0
-        returns slot 0, with weight 0.
+        `beta` may be traced, and so may `gamma`, which is used instead of the buffer's. Compiled
+        code cannot raise: a buffer without a priority above 0 returns slot 0, with weight 0.
         """
         leading = check_counts(f"{type(self).__name__}.sample", batch_size, batches)
-        return self.sample_from(state, random_words(key, leading), beta=beta)
+        return self.sample_from(state, random_words(key, leading), beta=beta, gamma=gamma)
 
     def sample_from(
-        self, state: PrioritizedState, words: jax.Array, *, beta: Any = 0.4
+        self, state: PrioritizedState, words: jax.Array, *, beta: Any = 0.4, gamma: Any = None
     ) -> dict[str, Any]:
         """Return what `sample` does, with random words [2, *leading] that the caller has made."""
         check_words("PrioritizedBuffer.sample_from", words, 2)
         slots, priorities = self.locate(state, words)
         weights = importance_weights(priorities, beta)
-        batch = self.gather(state, slots)
+        batch = self.gather(state, slots, gamma)
         return {"indices": batch.pop("indices"), "weights": weights, **batch}
 
     def locate(self, state: PrioritizedState, words: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -153,18 +154,18 @@ class PrioritizedBuffer(Ring):
         slots, priorities = descend(state.tree, top, targets.reshape(-1), fresh)
         return slots.reshape(leading), priorities.reshape(leading)
 
-    def gather(self, state: PrioritizedState, indices: Any) -> dict[str, Any]:
+    def gather(self, state: PrioritizedState, indices: Any, gamma: Any = None) -> dict[str, Any]:
         """Return the transitions in slots `indices`, of any shape, without weights."""
-        return self._gather(state.ring, indices)
+        return self._gather(state.ring, indices, gamma)
 
     def update_priorities(
-        self, state: PrioritizedState, indices: Any, priorities: Any
+        self, state: PrioritizedState, indices: Any, priorities: Any, *, alpha: Any = None
     ) -> PrioritizedState:
         """Return the state with new `priorities` (raised to alpha here) for the slots `indices`.
 
-        If an index comes twice, the last priority counts. Compiled code cannot raise: a priority
-        that is negative, not finite or too large, or an index that is not a filled slot, changes
-        nothing.
+        `alpha`, which may be traced, is used instead of the buffer's. If an index comes twice, the
+        last priority counts. Compiled code cannot raise: a priority that is negative, not finite or
+        too large, or an index that is not a filled slot, changes nothing.
         """
         where = f"{type(self).__name__}.update_priorities"
         slots, numbers = jnp.asarray(indices), jnp.asarray(priorities)
@@ -177,7 +178,8 @@ class PrioritizedBuffer(Ring):
             problems.append(f"priorities has dtype {numbers.dtype}, expected real numbers")
         refuse(where, problems)
         slots, numbers = slots.reshape(-1), numbers.reshape(-1).astype(state.tree.dtype)
-        raised = jnp.where(numbers == 0, 0, numbers**self.alpha)
+        alpha = self.alpha if alpha is None else alpha
+        raised = jnp.where(numbers == 0, 0, numbers**alpha)
         most = jnp.finfo(state.tree.dtype).max / self.leaves  # so that no sum overflows
         sound = (numbers >= 0) & (raised <= most) & (slots >= 0) & (slots < state.size)
         tree = write_leaves(state.tree, slots, raised, sound)

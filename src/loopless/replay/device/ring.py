@@ -116,8 +116,8 @@ class Ring:
         """Return whether there are at least `batch_size` transitions."""
         return state.size >= batch_size
 
-    def _gather(self, state: RingState, indices: Any) -> dict[str, Any]:
-        """Return the transitions in slots `indices`, of any shape."""
+    def _gather(self, state: RingState, indices: Any, gamma: Any = None) -> dict[str, Any]:
+        """Return the transitions in slots `indices`, of any shape; gamma: instead of the ring's."""
         slots, layout, values = jnp.asarray(indices).astype(jnp.uint32), self.layout, {}
         names = list(layout.fields)
         if self.n_step > 1:
@@ -128,7 +128,7 @@ class Ring:
                 capacity=self.capacity,
                 envs=self.envs,
                 steps=self.n_step,
-                gamma=self.gamma or 0.0,
+                gamma=(self.gamma or 0.0) if gamma is None else gamma,
             )
             ends = [name for name in names if top_name(name) in LAST]
             values = layout.read(state.packed, state.large, last, ends)
@@ -214,20 +214,24 @@ class RingBuffer(Ring):
         batches: int | None = None,
         *,
         newest: int = 0,
+        gamma: Any = None,
     ) -> dict[str, Any]:
         """Return a dict of arrays [batch_size, ...], or [batches, batch_size, ...].
 
         "indices" are the slots. The last `newest` entries of each batch are the newest transitions,
-        the newest last. Compiled code cannot raise: an empty ring returns slot 0, which holds
-        zeros. Wait until `state.size` is large enough.
+        the newest last. `gamma`, which may be traced, is used instead of the buffer's. Compiled
+        code cannot raise: an empty ring returns slot 0, which holds zeros. Wait until `state.size`
+        is large enough.
         """
         where = f"{type(self).__name__}.sample"
         leading = check_counts(where, batch_size, batches, newest=newest)
         if newest > batch_size:
             refuse(where, [f"newest={newest} is more than batch_size={batch_size}"])
-        return self.sample_from(state, random_words(key, leading), newest=newest)
+        return self.sample_from(state, random_words(key, leading), newest=newest, gamma=gamma)
 
-    def sample_from(self, state: RingState, words: jax.Array, *, newest: int = 0) -> dict[str, Any]:
+    def sample_from(
+        self, state: RingState, words: jax.Array, *, newest: int = 0, gamma: Any = None
+    ) -> dict[str, Any]:
         """Return what `sample` does, with random words [2, *leading] that the caller has made."""
         check_words("RingBuffer.sample_from", words, 2)
         slots = below(words, state.size)
@@ -237,11 +241,11 @@ class RingBuffer(Ring):
             head = state.head.astype(jnp.uint32)
             latest = wrap(head + jnp.uint32(self.capacity) - ages, self.capacity)
             slots = slots.at[..., -newest:].set(latest)
-        return self.gather(state, slots)
+        return self.gather(state, slots, gamma)
 
-    def gather(self, state: RingState, indices: Any) -> dict[str, Any]:
+    def gather(self, state: RingState, indices: Any, gamma: Any = None) -> dict[str, Any]:
         """Return the transitions in slots `indices`, of any shape, as `sample` does."""
-        return self._gather(state, indices)
+        return self._gather(state, indices, gamma)
 
 
 def walk(
@@ -252,7 +256,7 @@ def walk(
     capacity: int,
     envs: int,
     steps: int,
-    gamma: float,
+    gamma: Any,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the last slot, R = Σ_{k<h} γ^k r_k and γ^h of the window that begins at each slot.
 
@@ -291,7 +295,7 @@ class Stored:
         memory.state = train_chunk(memory.state, ...)     # which may donate it in turn
 
     The methods are those of the buffer's handle, without the state. `sample` compiles once for
-    each shape and each value of its options; only beta may change freely.
+    each shape and each value of its options; only beta and gamma may change freely.
     """
 
     def __init__(self, buffer: Any, state: Any = None) -> None:
@@ -306,14 +310,15 @@ class Stored:
         """Call the buffer's `add`; on an error nothing is added."""
         self.state = _change("add", self.buffer, self.state, rows, options)
 
-    def update_priorities(self, indices: Any, priorities: Any) -> None:
+    def update_priorities(self, indices: Any, priorities: Any, **options: Any) -> None:
         """Call the buffer's `update_priorities`; on an error nothing changes."""
         pair = (indices, priorities)
-        self.state = _change("update_priorities", self.buffer, self.state, pair, {})
+        self.state = _change("update_priorities", self.buffer, self.state, pair, options)
 
     def sample(self, key: Any, batch_size: int, batches: int | None = None, **options: Any) -> Any:
         """Return what the buffer's `sample` returns; raise while it holds too little."""
         traced = {"beta": options.pop("beta")} if "beta" in options else {}
+        traced |= {"gamma": options.pop("gamma")} if "gamma" in options else {}
         static = (("batch_size", batch_size), ("batches", batches), *sorted(options.items()))
         if isinstance(batch_size, int) and batch_size > self._enough:
             if not self.buffer.can_sample(self.state, batch_size):

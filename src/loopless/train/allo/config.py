@@ -6,7 +6,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from loopless.train.engine.options import RunOptions, range_problems
 
@@ -21,6 +21,13 @@ class ALLO(RunOptions):
     state, by the augmented Lagrangian objective or by generalized graph drawing, its predecessor.
     The defaults learn the grid GridRoom-4.
     """
+
+    TRACED: ClassVar = (
+        "steps", "discount", "max_gap", "learning_rate", "learning_rate_end", "dual_start",
+        "dual_rate", "dual_limit", "proportional_gain", "integral_gain", "integral_decay",
+        "barrier_rate", "barrier_limit", "gate_threshold", "perturbation_scale",
+        "perturbation_width",
+    )  # fmt: skip
 
     steps: int = 20_000
     """Gradient steps in all."""
@@ -122,7 +129,7 @@ class ALLO(RunOptions):
     """Shuffle the outputs once, before this step, to test whether their order is found again."""
 
     def __post_init__(self) -> None:
-        if math.isnan(self.learning_rate_end):
+        if isinstance(self.learning_rate_end, float) and math.isnan(self.learning_rate_end):
             object.__setattr__(self, "learning_rate_end", 0.1 * self.learning_rate)
 
     @property

@@ -32,6 +32,7 @@ from loopless.train.allo.data import Source, move_to_device, observation_type, r
 from loopless.train.engine.agents import advance_agents, map_agents, place
 from loopless.train.engine.export import describe_network
 from loopless.train.engine.run import Run
+from loopless.train.engine.settings import as_program, traced_settings
 
 MAX_SNAPSHOT_STATES = 4_096
 MAX_HITTING_STATES = 600  # up to which hitting times, states × states, are computed
@@ -88,9 +89,12 @@ class ALLORun(Run):
         seeds = [jax.random.key(config.seed + i) for i in range(config.seeds)]
         self.keys = jnp.stack([key for key in seeds for _ in config.barrier])
         barriers = jnp.tile(jnp.asarray(config.barrier, jnp.float32), config.seeds)
-        self.state: Learner = jax.jit(map_agents(algorithm.init, (0, 0)))(self.keys, barriers)
-        axes = (0, None, data_axis, 0, None, None)
-        self._chunk = jax.jit(advance_agents(algorithm.chunk, axes), donate_argnums=0)
+        self.settings = traced_settings(config)
+        init = jax.jit(map_agents(as_program(algorithm, "init"), (0, None, 0)))
+        self.state: Learner = init(self.keys, self.settings, barriers)
+        axes = (0, None, None, data_axis, 0, None, None)
+        chunk = as_program(algorithm, "chunk")
+        self._chunk = jax.jit(advance_agents(chunk, axes), donate_argnums=0)
         self._shuffle = jax.jit(map_agents(algorithm.shuffle_outputs, (0, 0)))
         self._evaluate = jax.jit(map_agents(algorithm.evaluate, (0, None)))
         self._eigenvalues = jax.jit(map_agents(algorithm.eigenvalues, (0,)))
@@ -108,9 +112,9 @@ class ALLORun(Run):
         with clock("learn"):
             if self.event == self.config.permute_at:
                 self.state = self._shuffle(self.state, self.keys)
-            self.state, report = self._chunk(
-                self.state, self.table, self.data, self.keys, np.int32(self.event), np.int32(steps)
-            )
+            numbers = np.int32(self.event), np.int32(steps)
+            arguments = self.settings, self.table, self.data, self.keys, *numbers
+            self.state, report = self._chunk(self.state, *arguments)
             jax.block_until_ready(self.state)
         self.event += steps
         with clock("log"):

@@ -6,6 +6,7 @@ model (`lm/algorithm.py`). The critic runs before the updates, for many of them 
 one batch of its logits is ever in memory. `run.py` and `critic.py` call these functions.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,11 +17,20 @@ from loopless.kernels.avatarl.baselines import cross_entropy, distillation, soft
 from loopless.kernels.avatarl.loss import avatarl_actions, avatarl_loss, avatarl_rewards
 from loopless.nets.gpt.model import GPT
 from loopless.train.avatarl.config import AvataRL
-from loopless.train.lm.algorithm import Objective
 
 
-def objective_of(config: AvataRL) -> Objective:
-    """Return what the updates of `config` minimize: (student, critic, batch) → loss, statistics."""
+def objective(
+    config: AvataRL, student: GPT, critic: GPT, batch: Any
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return what the updates of `config` minimize, and statistics."""
+    windows, critic_logits = batch["windows"], None
+    if "stream" in batch:
+        critic_logits = lax.stop_gradient(critic.logits(batch["stream"]))
+    return loss_of(config)(student(windows[:, :-1]), critic_logits, windows[:, 1:])
+
+
+def loss_of(config: AvataRL) -> Callable:
+    """Return the loss of `config`: (student's logits, critic's, targets) → loss, statistics."""
     reward_options: dict[str, Any] = {
         "variant": config.variant,
         "reality_weight": config.reality_weight,
@@ -59,15 +69,7 @@ def objective_of(config: AvataRL) -> Objective:
         ),
         "ce": lambda logits, critic_logits, targets: (cross_entropy(logits, targets), {}),
     }
-    loss = losses[config.loss]
-
-    def objective(student: GPT, critic: GPT, batch: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-        windows, critic_logits = batch["windows"], None
-        if "stream" in batch:
-            critic_logits = lax.stop_gradient(critic.logits(batch["stream"]))
-        return loss(student(windows[:, :-1]), critic_logits, windows[:, 1:])
-
-    return objective
+    return losses[config.loss]
 
 
 def critic_streams(critic: GPT, inputs: jax.Array, count: jax.Array) -> jax.Array:

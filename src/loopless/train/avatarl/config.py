@@ -5,7 +5,7 @@ They are those of any run on text (`lm/config.py`), and those of the critic and 
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from loopless.train.engine.options import RunOptions, range_problems
 from loopless.train.lm.config import LM, TextOptions
@@ -23,6 +23,11 @@ class AvataRL(TextOptions, RunOptions):
     same critic finds it. `--loss soft` and `--loss ce` train the same student by cross-entropy to
     the same target and to the plain text, for a comparison at equal tokens.
     """
+
+    TRACED: ClassVar = (
+        *TextOptions.TRACED, "reality_weight", "critic_weight", "label_smoothing", "reward_scale",
+        "reward_clamp", "entropy_coefficient",
+    )  # fmt: skip
 
     critic: Path | None = None
     """The critic: a run of a language model, or a file of GPT-2 weights (.safetensors). The student

@@ -18,7 +18,7 @@ from loopless.runs.folder import RunFolder
 from loopless.text.corpus import read_corpus
 from loopless.text.dataset import ABOUT
 from loopless.train.avatarl import critic as critics
-from loopless.train.avatarl.algorithm import objective_of
+from loopless.train.avatarl.algorithm import objective
 from loopless.train.avatarl.config import AvataRL
 from loopless.train.avatarl.critic import Critic, CriticAdvisor
 from loopless.train.lm.config import LM
@@ -54,7 +54,7 @@ def student_run(
 ) -> TextRun:
     """Return the run of a student on these data; `folder` is that of a run to be resumed."""
     advisor = None if critic is None else CriticAdvisor(config, critic, data.windows)
-    return TextRun(config, data, objective_of(config), advisor, folder)
+    return TextRun(config, data, objective, advisor, folder)
 
 
 # --- finding a critic, or training one first -----------------------------------------------------

@@ -63,8 +63,11 @@ class DQNAlgorithm:
     obs: Box
     actions: int
     rebuild: Callable[[jax.Array], QNetwork]
-    optimizer: Optimizer
     replay: Any  # the handle of a device buffer
+
+    @property
+    def optimizer(self) -> Optimizer:
+        return Optimizer(self.config.optimizer, decay=self.config.weight_decay)
 
     # --- networks ------------------------------------------------------------------------------
 
@@ -155,22 +158,24 @@ class DQNAlgorithm:
         next_q = self.target_values(learner, batches)
         learner, (report, priorities) = lax.scan(self._repeat, learner, (batches, next_q))
         if config.prioritized == "block":
-            indices = batches["indices"].reshape(-1)
-            replay = self.replay.update_priorities(replay, indices, priorities.reshape(-1))
+            new = batches["indices"].reshape(-1), priorities.reshape(-1)
+            replay = self.replay.update_priorities(replay, *new, alpha=config.alpha)
         return learner, replay, report
 
     def sample(self, replay: Any, key: jax.Array, beta: jax.Array, draws: int | None) -> dict:
         """Draw the transitions of `draws` gradient steps; of a single one if `draws` is None."""
         config = self.config
         kind = {"newest": config.newest} if config.prioritized == "off" else {"beta": beta}
-        return self.replay.sample(replay, key, config.update_size, batches=draws, **kind)
+        kind["gamma"] = config.gamma
+        return self.replay.sample(replay, key, config.update_size, draws, **kind)
 
     def _draw_and_learn(self, beta: jax.Array, state: tuple, key: jax.Array) -> tuple:
         learner, replay = state
         batch = self.sample(replay, key, beta, None)
         next_q = self.target_values(learner, batch)
         learner, (report, priorities) = self._repeat(learner, (batch, next_q))
-        replay = self.replay.update_priorities(replay, batch["indices"], priorities)
+        new = batch["indices"], priorities
+        replay = self.replay.update_priorities(replay, *new, alpha=self.config.alpha)
         return (learner, replay), report
 
     def _repeat(self, learner: DQNLearner, drawn: tuple) -> tuple:
@@ -190,9 +195,9 @@ class DQNAlgorithm:
         if config.target == "off":
             return learner
         due = step // config.target_every > (step - config.train_every) // config.target_every
-        moved, tau = learner.weights, config.tau if config.target == "polyak" else 1.0
-        if tau != 1.0:
-            moved = learner.target + tau * (learner.weights - learner.target)
+        moved = learner.weights
+        if config.target == "polyak":
+            moved = learner.target + config.tau * (moved - learner.target)
         return learner._replace(target=jnp.where(due & ~learner.failed, moved, learner.target))
 
     # --- schedules -----------------------------------------------------------------------------
@@ -200,13 +205,13 @@ class DQNAlgorithm:
     def explore(self, step: Any, xp: Any = jnp) -> Any:
         """Return epsilon, or the temperature, at environment step number `step`."""
         start, end = self.config.explore_start, self.config.explore_end
-        return line(start, end, progress(step, max(1, self.config.explore_steps), xp))
+        return line(start, end, progress(step, xp.maximum(1, self.config.explore_steps), xp))
 
     def learning_rate(self, update: Any) -> Any:
         """Return the step size of gradient step number `update`."""
         config = self.config
-        events = max(0, config.steps - config.learning_starts) // config.train_every
-        share = progress(update, max(1, events * config.draws * config.repeats))
+        events = jnp.maximum(0, config.steps - config.learning_starts) // config.train_every
+        share = progress(update / (config.draws * config.repeats), jnp.maximum(1, events))
         return line(config.learning_rate, config.learning_rate_end, share)
 
     def beta(self, step: Any, xp: Any = jnp) -> Any:
@@ -217,9 +222,7 @@ class DQNAlgorithm:
 def build(config: DQN, obs: Box, actions: int) -> DQNAlgorithm:
     """Return the functions of `config` for such observations and so many actions."""
     rebuild = rebuilder(partial(network, config, obs, actions, jax.random.key(0)))
-    decay = config.weight_decay if config.optimizer == "adamw" else 0.0
-    optimizer = Optimizer("sgd") if config.optimizer == "sgd" else Optimizer(decay=decay)
-    return DQNAlgorithm(config, obs, actions, rebuild, optimizer, replay_buffer(config, obs))
+    return DQNAlgorithm(config, obs, actions, rebuild, replay_buffer(config, obs))
 
 
 def network(config: DQN, obs: Box, actions: int, key: jax.Array) -> QNetwork:
@@ -237,11 +240,8 @@ def replay_buffer(config: DQN, obs: Box) -> Any:
         "next_obs": (obs.shape, obs.dtype), "terminated": ((), "bool"), "truncated": ((), "bool"),
     }  # fmt: skip
     fields |= {"next_action": ((), "int32")} if config.sarsa else {}
-    options: dict[str, Any] = {"envs": config.envs}
-    options |= {"n_step": config.n_step, "gamma": config.gamma} if config.n_step > 1 else {}
-    kind = device.RingBuffer
-    if config.prioritized != "off":
-        kind, options["alpha"] = device.PrioritizedBuffer, config.alpha
+    kind = device.RingBuffer if config.prioritized == "off" else device.PrioritizedBuffer
+    options = {"n_step": config.n_step, "gamma": config.gamma, "envs": config.envs}
     try:
         replay = kind(config.buffer_size, fields, **options)
         jax.eval_shape(replay.init)  # which checks the memory

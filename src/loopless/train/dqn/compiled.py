@@ -5,7 +5,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +18,7 @@ from loopless.train.dqn.config import DQN
 from loopless.train.engine.episodes import EpisodeSummary, play_once
 from loopless.train.engine.run import CompiledRun
 from loopless.train.engine.schedules import Chunks
+from loopless.train.engine.settings import as_program
 
 
 def make(config: DQN) -> CompiledRun:
@@ -92,36 +92,42 @@ class CompiledDQN:
         q = algorithm.values(learner.weights, obs)
         return DQNState(learner, replay, running, obs, self.choose(q, noise, algorithm.explore(0)))
 
-    def compile(self, spread: Callable) -> Callable:
-        """Return a function from (events, learning) to the compiled chunk of so many events."""
+    def compile(self, spread: Callable, learning: bool) -> Callable:
+        """Return the compiled chunk of events that learn, or of those that only collect."""
+        if self.algorithm.config.update == "loop":
+            from loopless.train.dqn.loop import chunk_by_loop
 
-        @cache
-        def compiled(events: int, learning: bool) -> Callable:
-            if self.algorithm.config.update == "loop":
-                from loopless.train.dqn.loop import chunk_by_loop
-
-                return chunk_by_loop(self, events, learning)
-            chunk = partial(self.chunk, events=events, learning=learning)
-            return jax.jit(spread(chunk, (0, 0, None)), donate_argnums=0)
-
-        return compiled
+            return chunk_by_loop(self, learning)
+        chunk = as_program(self, "chunk", learning=learning)
+        return jax.jit(spread(chunk, (0, None, 0, None, None)), donate_argnums=0)
 
     def chunk(
-        self, state: DQNState, key: jax.Array, first: jax.Array, *, events: int, learning: bool
+        self, state: DQNState, key: jax.Array, first: jax.Array, events: jax.Array, learning: bool
     ) -> tuple[DQNState, tuple[EpisodeSummary, DQNReport | None]]:
-        """Run `events` events from number `first` on; `key` is the run's."""
-        numbers = first + jnp.arange(events, dtype=jnp.int32)
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
-        event = partial(self.event, key, learning)
-        state, (episodes, report) = lax.scan(event, state, (numbers, keys))
-        return state, (episodes.reduce(), jax.tree.map(jnp.mean, report))
+        """Run so many events from number `first` on; `key` is the run's.
 
-    def event(self, run_key: jax.Array, learning: bool, state: DQNState, x: tuple) -> tuple:
+        Their number is an argument, so that a shorter last chunk needs no further compilation.
+        """
+
+        def run_one(i, sums):
+            state, episodes, total = sums
+            state, (more, report) = self.event(state, key, first + i, learning)
+            report = jax.tree.map(jnp.mean, report)
+            return state, episodes.merge(more), jax.tree.map(jnp.add, total, report)
+
+        zero = jnp.zeros((), state.learner.weights.dtype)
+        zeros = DQNReport._make([zero] * len(DQNReport._fields)) if learning else None
+        start = state, EpisodeSummary.empty(), zeros
+        state, episodes, total = lax.fori_loop(0, events, run_one, start)
+        return state, (episodes, jax.tree.map(lambda x: x / events, total))
+
+    def event(
+        self, state: DQNState, run_key: jax.Array, number: jax.Array, learning: bool
+    ) -> tuple[DQNState, tuple[EpisodeSummary, DQNReport | None]]:
         """Step the environments, then make the updates that are due."""
-        number, key = x
         algorithm, config = self.algorithm, self.algorithm.config
-        for_acting, for_learning = jax.random.split(key)
-        state, transitions, episodes = self.collect(run_key, number, for_acting, state)
+        for_acting, for_learning = jax.random.split(jax.random.fold_in(run_key, number))
+        state, transitions, episodes = self.collect(state, run_key, number, for_acting)
         replay, learner = algorithm.replay.add(state.replay, transitions), state.learner
         report = None
         if learning:
@@ -132,7 +138,7 @@ class CompiledDQN:
         return state._replace(learner=learner, replay=replay), (episodes, report)
 
     def collect(
-        self, run_key: jax.Array, number: jax.Array, key: jax.Array, state: DQNState
+        self, state: DQNState, run_key: jax.Array, number: jax.Array, key: jax.Array
     ) -> tuple:
         """Make the environment steps of event `number`; return state, transitions, episodes."""
         algorithm, config = self.algorithm, self.algorithm.config

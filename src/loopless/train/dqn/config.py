@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from loopless.train.engine import options
 
@@ -17,6 +17,12 @@ class DQN(options.AgentOptions, options.RunOptions):
     `updates` batches are drawn from the replay buffer, and `repeats` gradient steps are made on
     each, one after the other.
     """
+
+    TRACED: ClassVar = (
+        "steps", "gamma", "target_every", "tau", "learning_starts", "alpha", "beta",
+        "priority_epsilon", "explore_start", "explore_end", "explore_steps", "huber_delta",
+        "learning_rate", "learning_rate_end", "weight_decay", "max_gradient_norm",
+    )  # fmt: skip
 
     overlap_events: int = 8
     """With overlap: number of events in one call. The same events happen one after the other; only

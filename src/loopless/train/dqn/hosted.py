@@ -23,6 +23,7 @@ from loopless.train.dqn.algorithm import DQNAlgorithm, DQNLearner, DQNReport, bu
 from loopless.train.dqn.compiled import chunks, describe
 from loopless.train.dqn.config import DQN
 from loopless.train.engine.run import HostedRun, split
+from loopless.train.engine.settings import Settings, as_program, traced_settings, with_settings
 
 FIELDS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
 
@@ -51,7 +52,8 @@ class HostedDQN:
             raise
         self.key = jax.random.key(config.seed)
         for_weights, _, _ = jax.random.split(self.key, 3)
-        self.state = jax.jit(self.algorithm.init)(for_weights)
+        self.settings = traced_settings(config)
+        self.state = jax.jit(as_program(self.algorithm, "init"))(for_weights, self.settings)
         self.policy = make_policy(self.algorithm, self.learner.weights, config.seed)
         self._greedy = make_policy(self.algorithm, self.learner.weights, config.seed)
         self.steps = config.train_every // config.envs
@@ -60,8 +62,9 @@ class HostedDQN:
         self.blocks = {n: [self._transfer(n) for _ in range(2)] for n in {1, self.per_call}}
         self.has_fillers = self.envs.vectorization in ("native", "envpool")
         self.pending: np.ndarray | None = None  # SARSA: the actions chosen for the next step
-        draw = lambda *x: jax.random.key_data(learning_keys(*x))  # noqa: E731
-        self._draw_keys = jax.jit(draw, static_argnums=2)
+        size = chunks(config).size
+        draw = lambda *x: jax.random.key_data(learning_keys(*x, size))  # noqa: E731
+        self._draw_keys = jax.jit(draw)
         self._keys = np.empty(0)  # of the events that remain in the chunk
         self._calls: dict[tuple[int, bool], Callable] = {
             (n, learning): jax.jit(self._call(n, learning), donate_argnums=0)
@@ -71,7 +74,8 @@ class HostedDQN:
         if config.update == "loop":
             from loopless.train.dqn.loop import hosted_event_by_loop
 
-            self._calls[1, True] = partial(self._events, 1, hosted_event_by_loop(self.algorithm))
+            loop = hosted_event_by_loop(self.algorithm)
+            self._calls[1, True] = lambda state, _, words: self._events(1, loop, state, words)
 
     @property
     def learner(self) -> DQNLearner:
@@ -92,7 +96,11 @@ class HostedDQN:
         return Transfer(self.envs, steps, extra)
 
     def _call(self, events: int, learning: bool) -> Callable:
-        return partial(self._events, events, partial(learn_event, self.algorithm, learning))
+        def call(state: tuple, settings: Settings, words: Any) -> tuple:
+            event = partial(learn_event, with_settings(self.algorithm, settings), learning)
+            return self._events(events, event, state, words)
+
+        return call
 
     def _events(self, events: int, event: Callable, state: tuple, words: Any) -> tuple:
         """Run so many events, one after the other, on a block that is packed into `words`."""
@@ -115,7 +123,7 @@ class HostedDQN:
 
     def start_chunk(self, event: int, events: int) -> None:
         """Draw the keys of all events of a chunk in one call."""
-        self._keys = np.asarray(self._draw_keys(self.key, np.int32(event), events))
+        self._keys = np.asarray(self._draw_keys(self.key, np.int32(event)))
 
     def advance(self, event: int, end: int, learning: bool, clock: Clock) -> tuple:
         """Act and learn for some events; return how many, the ended episodes, and a report."""
@@ -131,7 +139,7 @@ class HostedDQN:
                 transfer.own["next_action"][...] = self._next_actions(block)
             if self.config.overlap:
                 self.policy.take(self.learner.weights)
-            self.state, report = call(self.state, transfer.words)
+            self.state, report = call(self.state, self.settings, transfer.words)
             if not self.config.overlap:
                 self.policy.take(self.learner.weights)
         self._keys = self._keys[n:]

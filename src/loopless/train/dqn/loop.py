@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopless.train.dqn.algorithm import DQNAlgorithm, DQNLearner
+from loopless.train.engine.settings import Settings, as_program, traced_settings
 
 
 class Loop:
@@ -18,13 +20,19 @@ class Loop:
 
     def __init__(self, algorithm: DQNAlgorithm) -> None:
         self.config, self.replay = algorithm.config, algorithm.replay
-        self.beta, self.update_target = algorithm.beta, jax.jit(algorithm.update_target)
+        self.beta, settings = algorithm.beta, traced_settings(algorithm.config)
+
+        def compiled(method: str, static: tuple[int, ...] = ()) -> Callable:
+            program = jax.jit(as_program(algorithm, method), static_argnums=static)
+            return lambda first, *others: program(first, settings, *others)
+
+        self.update_target = compiled("update_target")
         self.add = jax.jit(algorithm.replay.add, donate_argnums=0)
-        self._sample = jax.jit(algorithm.sample, static_argnums=3)
-        self._target_values = jax.jit(algorithm.target_values)
-        self._update = jax.jit(algorithm.update)
+        self._sample = compiled("sample", static=(4,))
+        self._target_values, self._update = compiled("target_values"), compiled("update")
         self._batch = jax.jit(lambda batches, i: jax.tree.map(lambda x: x[i], batches))
-        self._update_priorities = jax.jit(getattr(self.replay, "update_priorities", None) or id)
+        raised = partial(getattr(self.replay, "update_priorities", id), alpha=self.config.alpha)
+        self._update_priorities = jax.jit(raised)
 
     def learn(self, learner: DQNLearner, replay: Any, key: jax.Array, beta: jax.Array) -> tuple:
         """Make the updates of an event, as `DQNAlgorithm.learn` does."""
@@ -58,15 +66,16 @@ class Loop:
         return self.update_target(learner, step), replay, report
 
 
-def chunk_by_loop(program: Any, events: int, learning: bool) -> Callable:
+def chunk_by_loop(program: Any, learning: bool) -> Callable:
     """Return a function that does the same as `CompiledDQN.chunk`, event by event."""
-    loop, collect = Loop(program.algorithm), jax.jit(program.collect)
+    loop, collect = Loop(program.algorithm), jax.jit(as_program(program, "collect"))
 
-    def chunk(state: Any, key: jax.Array, first: jax.Array) -> tuple:
+    def chunk(state: Any, settings: Settings, key: jax.Array, first: Any, events: Any) -> tuple:
         ended, reports = [], []
-        for number in range(int(first), int(first) + events):
+        for number in range(int(first), int(first) + int(events)):
             for_acting, for_learning = jax.random.split(jax.random.fold_in(key, number))
-            state, transitions, episodes = collect(key, jnp.int32(number), for_acting, state)
+            arguments = key, jnp.int32(number), for_acting
+            state, transitions, episodes = collect(state, settings, *arguments)
             replay, learner = loop.add(state.replay, transitions), state.learner
             if learning:
                 learner, replay, report = loop.learn_event(learner, replay, for_learning, number)

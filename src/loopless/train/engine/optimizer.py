@@ -25,7 +25,7 @@ class Moments(NamedTuple):
 class Optimizer:
     """How gradients become steps. `decay` is AdamW's: a number for all weights, or a tree."""
 
-    kind: Literal["adam", "sgd"] = "adam"
+    kind: Literal["adam", "adamw", "sgd"] = "adam"
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-8
@@ -46,8 +46,8 @@ class Optimizer:
                 return jnp.where(accepted, (w - rate * g).astype(w.dtype), w)
 
             return jax.tree.map(descend, weights, gradient), moments
-        count, decay = moments.count + accepted, self.decay
-        if isinstance(decay, int | float):
+        count, decay = moments.count + accepted, self.decay if self.kind == "adamw" else 0.0
+        if jax.tree.structure(decay) == jax.tree.structure(0.0):
             decay = jax.tree.map(lambda _: decay, weights)
 
         def gated(new, old):
@@ -63,7 +63,8 @@ class Optimizer:
                 for x, beta in ((mu, self.beta_1), (nu, self.beta_2))
             )
             change = mean / (jnp.sqrt(square) + self.epsilon)
-            return gated(w - rate * (change + decay * w), w), mu, nu
+            change = change + decay * w if self.kind == "adamw" else change
+            return gated(w - rate * change, w), mu, nu
 
         trees = weights, moments.mu, moments.nu, gradient, decay
         leaves = zip(*map(jax.tree.leaves, trees), strict=True)
@@ -72,14 +73,16 @@ class Optimizer:
         return weights, Moments(count, mu, nu)
 
 
-def _seen_share(beta: float, count: jax.Array) -> jax.Array:
+def _seen_share(beta: Any, count: jax.Array) -> jax.Array:
     """Return 1 − βᵗ, by expm1, because a subtraction would lose digits while t is small."""
-    return -jnp.expm1(count * (math.log(beta) if beta else -math.inf))
+    if isinstance(beta, float):
+        return -jnp.expm1(count * (math.log(beta) if beta else -math.inf))
+    return -jnp.expm1(count * jnp.log(beta))
 
 
-def clip_by_norm(gradient: Any, norm: Any, max_norm: float | None) -> Any:
+def clip_by_norm(gradient: Any, norm: Any, max_norm: Any) -> Any:
     """Shorten the gradient, whose norm is `norm`, to `max_norm`; None or 0 leaves it as it is."""
-    if not max_norm:
+    if max_norm is None:
         return gradient
-    factor = jnp.where(norm > max_norm, max_norm / norm, 1)
+    factor = jnp.where((max_norm > 0) & (norm > max_norm), max_norm / norm, 1)
     return jax.tree.map(lambda g: g * factor, gradient)

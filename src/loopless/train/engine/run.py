@@ -7,6 +7,7 @@ functions chunk by chunk, evaluate, save and restore.
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +22,10 @@ from loopless.runs.progress.clock import Clock
 from loopless.train.engine import episodes, health
 from loopless.train.engine.agents import Axes, advance_agents, map_agents
 from loopless.train.engine.players import evaluation_envs, first_episodes
+from loopless.train.engine.settings import Settings, as_program, traced_settings
 
-Chunk = Callable[[Any, jax.Array, Any], tuple]  # (state, key, first event) → state, (…, report)
+# (state, settings, key, first event, number of events) → state, (episodes, report)
+Chunk = Callable[[Any, Settings, jax.Array, Any, Any], tuple]
 
 
 class Run:
@@ -81,8 +84,9 @@ class Run:
 
 
 class Program(Protocol):
-    """The functions of a compiled trainer. Its state has a field `learner`.
+    """The functions of a compiled trainer, a dataclass with an algorithm, which has the config.
 
+    Its state has a field `learner`.
     A learner's `acting()` returns the arrays that its policy acts with, and `with_acting` puts them
     back.
     """
@@ -91,8 +95,8 @@ class Program(Protocol):
         """Return the state before the first event."""
         ...
 
-    def compile(self, spread: Callable[[Callable, Axes], Callable]) -> Callable[..., Chunk]:
-        """Return a function from (events, learning) to the compiled chunk of so many events.
+    def compile(self, spread: Callable[[Callable, Axes], Callable], learning: bool) -> Chunk:
+        """Return the compiled chunk, of events that learn or of those that only collect.
 
         `spread(function, axes)` turns a function of one agent into a function of all agents.
         """
@@ -120,9 +124,11 @@ class CompiledRun(Run):
             map_, advance = _for_one_agent, _for_one_agent
         else:
             map_, advance = map_agents, advance_agents
-        self.state = jax.jit(map_(program.init, (0,)))(self.key)
+        self.settings = traced_settings(config)
+        init = jax.jit(map_(as_program(program, "init"), (0, None)))
+        self.state = init(self.key, self.settings)
         self._evaluate = jax.jit(map_(program.evaluate, (0, 0)))
-        self.compiled = program.compile(advance)
+        self.compiled = cache(partial(program.compile, advance))
 
     @property
     def learner(self) -> Any:
@@ -132,8 +138,9 @@ class CompiledRun(Run):
         """Train one chunk, and return its metrics."""
         events = self.chunks.after(self.event)
         with clock("learn"):
-            chunk = self.compiled(events, self.chunks.is_learning(self.event))
-            self.state, (ended, report) = chunk(self.state, self.key, np.int32(self.event))
+            chunk = self.compiled(self.chunks.is_learning(self.event))
+            numbers = np.int32(self.event), np.int32(events)
+            self.state, (ended, report) = chunk(self.state, self.settings, self.key, *numbers)
             jax.block_until_ready(self.state.learner)
         self.event += events
         with clock("log"):

@@ -10,23 +10,21 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 
-def progress(done: Any, total: float, xp: Any = jnp) -> Any:
+def progress(done: Any, total: Any, xp: Any = jnp) -> Any:
     """Return which share of `total` is done, from 0 to 1."""
     return xp.clip(done / total, 0, 1)
 
 
-def line(start: float, end: float | None, share: Any) -> Any:
+def line(start: Any, end: Any, share: Any) -> Any:
     """Return the value at `share` of the way from `start` to `end`; `start` if `end` is None."""
     return start if end is None else start + share * (end - start)
 
 
-def warmup_cosine(
-    peak: float, end: float | None, done: Any, *, warmup: int, total: int, xp: Any = jnp
-) -> Any:
+def warmup_cosine(peak: Any, end: Any, done: Any, *, warmup: Any, total: Any, xp: Any = jnp) -> Any:
     """Return a rate that rises linearly for `warmup` updates, then falls by half a cosine."""
     done, last = xp.asarray(done, "float32"), peak if end is None else end
     rising = peak * (done + 1) / (warmup + 1)
-    share = progress(done - warmup, max(1, total - warmup), xp)
+    share = progress(done - warmup, xp.maximum(1, total - warmup), xp)
     falling = last + (peak - last) * (1 + xp.cos(xp.pi * share)) / 2
     return xp.asarray(xp.where(done < warmup, rising, falling), "float32")
 

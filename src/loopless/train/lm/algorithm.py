@@ -1,8 +1,8 @@
 """Language models: the loss, one update by AdamW, a chunk of updates as one program, validation.
 
-What an update minimizes is an objective: (model, constants, batch) → loss, statistics. `lm` uses
-cross-entropy, `avatarl` its own. Only the first weights are random: which windows an update sees
-is a function of (seed, update), so neither chunks nor a resume change it. `run.py` calls this.
+What an update minimizes is an objective: (config, model, constants, batch) → loss, statistics. `lm`
+uses cross-entropy, `avatarl` its own. Only the first weights are random: which windows an update
+sees is a function of (seed, update), so neither chunks nor a resume change it. `run.py` calls this.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from loopless.train.engine import health, schedules
 from loopless.train.engine.optimizer import Optimizer, clip_by_norm
 from loopless.train.lm.config import TextOptions
 
-Objective = Callable[[GPT, Any, Any], tuple[jax.Array, dict[str, jax.Array]]]
+Objective = Callable[[Any, GPT, Any, Any], tuple[jax.Array, dict[str, jax.Array]]]
 
 
 class Learner(NamedTuple):
@@ -70,7 +70,9 @@ def load_model(config: TextOptions, weights: Mapping[str, Any]) -> GPT:
 # --- the loss ------------------------------------------------------------------------------------
 
 
-def language_loss(model: GPT, constants: Any, batch: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+def language_loss(
+    config: Any, model: GPT, constants: Any, batch: Any
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Return the mean cross-entropy of the next tokens in windows [batch, block + 1]."""
     windows = batch["windows"]
     return cross_entropy(model(windows[:, :-1]), windows[:, 1:]), {}
@@ -113,7 +115,7 @@ class Algorithm:
     def _optimizer(self, weights: Any) -> Optimizer:
         config = self.config
         numbers = config.adam_beta_1, config.adam_beta_2, config.adam_epsilon
-        return Optimizer("adam", *numbers, decay=weight_decays(weights, config.weight_decay))
+        return Optimizer("adamw", *numbers, decay=weight_decays(weights, config.weight_decay))
 
     def learning_rate(self, update: Any, xp: Any = jnp) -> Any:
         """Return the step size of an update: it rises linearly, then falls by half a cosine."""
@@ -147,7 +149,7 @@ class Algorithm:
         """Return the mean gradient over the parts of an update, and the means of their metrics."""
 
         def loss_of(weights, part):
-            loss, statistics = self.objective(weights, constants, part)
+            loss, statistics = self.objective(self.config, weights, constants, part)
             return loss, {"loss": loss, **statistics}
 
         def gradient_of(part):

@@ -6,7 +6,7 @@ a mistyped flag are quick.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from loopless.train.engine.options import RunOptions, range_problems
 
@@ -29,6 +29,11 @@ class DataSettings(NamedTuple):
 @dataclass(frozen=True)
 class TextOptions:
     """The settings of every run on text. A step is one update of the weights."""
+
+    TRACED: ClassVar = (
+        "steps", "learning_rate", "learning_rate_end", "warmup", "weight_decay", "adam_beta_1",
+        "adam_beta_2", "adam_epsilon", "max_gradient_norm",
+    )  # fmt: skip
 
     text: Path | None = None
     """A text file, or a folder of them; Python's own standard library if left out."""

@@ -22,6 +22,7 @@ from loopless.runs.progress import quantities
 from loopless.runs.progress.clock import Clock
 from loopless.train.engine.run import Run
 from loopless.train.engine.schedules import Chunks
+from loopless.train.engine.settings import as_program, traced_settings
 from loopless.train.lm.algorithm import (
     Algorithm,
     Learner,
@@ -84,7 +85,8 @@ class TextRun(Run):
             self.per_call = min(self.per_call, advisor.updates_per_call)
         with as_bad_config():
             self.state: Learner = jax.jit(self.algorithm.init)(jax.random.key(config.seed))
-        self._chunk = jax.jit(self.algorithm.chunk, donate_argnums=0)
+        self.settings = traced_settings(config)
+        self._chunk = jax.jit(as_program(self.algorithm, "chunk"), donate_argnums=0)
         self._validate = jax.jit(validation_loss)
         self._validation = _pad_into_groups(data.validation, config.batch)
         self._baselines = None if folder is None else self._compute_baselines(folder)
@@ -133,8 +135,8 @@ class TextRun(Run):
             with clock("data"):
                 batches = self.batches(first, updates, clock)
             with clock("learn"):
-                numbers = np.int32(first), np.int32(updates)
-                self.state, metrics = self._chunk(self.state, self.constants, batches, *numbers)
+                arguments = self.constants, batches, np.int32(first), np.int32(updates)
+                self.state, metrics = self._chunk(self.state, self.settings, *arguments)
                 sums.append(jax.block_until_ready(metrics))
         self.event += count
         seconds = perf_counter() - began

@@ -80,8 +80,11 @@ class PPOAlgorithm:
     obs: Box
     head: Head
     rebuild: Callable[[jax.Array], ActorCritic]
-    optimizer: Optimizer
     truncations: int  # to expect in a rollout: `width` of `rollouts.next_values`
+
+    @property
+    def optimizer(self) -> Optimizer:
+        return Optimizer(epsilon=self.config.adam_epsilon)
 
     # --- networks ------------------------------------------------------------------------------
 
@@ -147,10 +150,8 @@ class PPOAlgorithm:
         advantages = batch["advantage"]
         if config.normalize_advantages == "minibatch":
             advantages = normalize(advantages, valid)
-        common = {
-            "value_coefficient": config.value_coefficient, "valid": valid,
-            "entropy_coefficient": numbers["entropy_coefficient"],
-        }  # fmt: skip
+        common = {"value_coefficient": config.value_coefficient, "valid": valid}
+        common |= {"entropy_coefficient": numbers["entropy_coefficient"]}
         if config.algorithm == "a2c":
             loss, parts = policy_gradient_loss(
                 log_probs, advantages, values, batch["return"], entropies, **common
@@ -236,9 +237,8 @@ def build(config: PPO, obs: Box, actions: Space, max_steps: int | None) -> PPOAl
     except ValueError as error:
         raise BadConfig([str(error)]) from None
     rebuild = rebuilder(partial(network, config, obs, head, jax.random.key(0)))
-    optimizer = Optimizer(epsilon=config.adam_epsilon)
     truncations = config.envs * -(-config.horizon // (max_steps or config.horizon))
-    return PPOAlgorithm(config, obs, head, rebuild, optimizer, truncations)
+    return PPOAlgorithm(config, obs, head, rebuild, truncations)
 
 
 def network(config: PPO, obs: Box, head: Head, key: jax.Array) -> ActorCritic:

@@ -17,6 +17,7 @@ from loopless.train.engine.episodes import EpisodeSummary, play_once
 from loopless.train.engine.rollouts import Rollout
 from loopless.train.engine.run import CompiledRun
 from loopless.train.engine.schedules import Chunks
+from loopless.train.engine.settings import as_program
 from loopless.train.ppo.algorithm import PPOAlgorithm, PPOLearner, PPOReport, build
 from loopless.train.ppo.config import PPO
 
@@ -83,10 +84,10 @@ class CompiledPPO:
         memory = self.algorithm.rebuild(learner.weights).memory(self.world.envs)
         return PPOState(learner, running, obs, memory, jnp.ones(self.world.envs, bool))
 
-    def compile(self, spread: Callable) -> Callable:
-        """Return a function from (rollouts, learning) to the compiled chunk of so many rollouts."""
-        program = jax.jit(spread(self.chunk, (0, 0, None, None)), donate_argnums=0)
-        return lambda rollouts, learning: lambda *args: program(*args, np.int32(rollouts))
+    def compile(self, spread: Callable, learning: bool) -> Callable:
+        """Return the compiled chunk; every rollout learns."""
+        chunk = as_program(self, "chunk")
+        return jax.jit(spread(chunk, (0, None, 0, None, None)), donate_argnums=0)
 
     def chunk(
         self, state: PPOState, key: jax.Array, first: jax.Array, rollouts: jax.Array
@@ -110,12 +111,12 @@ class CompiledPPO:
         """Step the environments, then make the updates."""
         for_acting, for_learning = jax.random.split(jax.random.fold_in(run_key, number))
         acted = state.learner.acting()
-        state, rollout, episodes = self.collect(run_key, number, for_acting, state)
+        state, rollout, episodes = self.collect(state, run_key, number, for_acting)
         learner, report = self.algorithm.learn(state.learner, acted, rollout, for_learning, number)
         return state._replace(learner=learner), (episodes, report)
 
     def collect(
-        self, run_key: jax.Array, number: jax.Array, key: jax.Array, state: PPOState
+        self, state: PPOState, run_key: jax.Array, number: jax.Array, key: jax.Array
     ) -> tuple:
         """Make the environment steps of rollout `number`; return state, rollout, episodes."""
         algorithm, world = self.algorithm, self.world

@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from loopless.train.engine import options
 
@@ -17,6 +17,12 @@ class PPO(options.AgentOptions, options.RunOptions):
     this rollout in `epochs` passes of `minibatches` gradient steps each; then the rollout is
     discarded.
     """
+
+    TRACED: ClassVar = (
+        "steps", "gamma", "log_std_start", "gae_lambda", "clip", "clip_end", "value_clip",
+        "value_coefficient", "entropy_coefficient", "entropy_end", "target_kl", "learning_rate",
+        "learning_rate_end", "adam_epsilon", "max_gradient_norm",
+    )  # fmt: skip
 
     steps: int = 300_000
     """Number of environment steps of the whole run, over all envs."""

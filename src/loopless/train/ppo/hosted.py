@@ -16,6 +16,7 @@ from loopless.envs.hosted.blocks import Block
 from loopless.runs.progress.clock import Clock
 from loopless.train.engine.rollouts import Rollout
 from loopless.train.engine.run import HostedRun, split
+from loopless.train.engine.settings import Settings, as_program, traced_settings, with_settings
 from loopless.train.ppo.algorithm import PPOAlgorithm, PPOLearner, PPOReport, build
 from loopless.train.ppo.compiled import chunks, describe
 from loopless.train.ppo.config import PPO
@@ -46,7 +47,9 @@ class HostedPPO:
             raise
         self.algorithm = algorithm
         self.key = jax.random.key(config.seed)
-        self.learner: PPOLearner = jax.jit(algorithm.init)(jax.random.split(self.key)[0])
+        self.settings = traced_settings(config)
+        init = jax.jit(as_program(algorithm, "init"))
+        self.learner: PPOLearner = init(jax.random.split(self.key)[0], self.settings)
         self.acted = _copy(self.learner.acting())
         self.policy = make_policy(algorithm, self.acted, config.seed)
         self._greedy = make_policy(algorithm, self.acted, config.seed, greedy=True)
@@ -74,7 +77,8 @@ class HostedPPO:
             # The newest weights act from here on, while the learner makes newer ones.
             acted, self.acted = self.acted, _copy(self.learner.acting())
             self.policy.use(self.acted)
-        self.learner, report = self._learn(self.learner, acted, rollout, self.key, np.int32(number))
+        arguments = self.settings, acted, rollout, self.key, np.int32(number)
+        self.learner, report = self._learn(self.learner, *arguments)
         if not self.config.overlap:
             self.policy.use(self.learner.acting())
         return report
@@ -124,7 +128,13 @@ class HostedPPO:
 
 
 def learn_rollout(
-    algorithm: PPOAlgorithm, learner: PPOLearner, acted: dict | None, rollout: Rollout, key, number
+    algorithm: PPOAlgorithm,
+    learner: PPOLearner,
+    settings: Settings,
+    acted: dict | None,
+    rollout: Rollout,
+    key: jax.Array,
+    number: jax.Array,
 ) -> tuple[PPOLearner, jax.Array]:
     """Learn from rollout `number`; return the learner, and the report as one array.
 
@@ -132,6 +142,7 @@ def learn_rollout(
     """
     _, for_learning = jax.random.split(jax.random.fold_in(key, number))
     acted = learner.acting() if acted is None else acted
+    algorithm = with_settings(algorithm, settings)
     learner, report = algorithm.learn(learner, acted, rollout, for_learning, number)
     return learner, jnp.stack(report)
 
