@@ -25,8 +25,8 @@ RESTARTED = "LOOPLESS_BENCH_RESTARTED"
 ONE_THREAD_FLAG = "--xla_cpu_multi_thread_eigen=false"
 PACKAGES = (
     "loopless", "numpy", "numba", "torch", "jax", "jaxlib", "torchrl", "tianshou",
-    "stable-baselines3", "sbx-rl", "rlax", "cpprb", "flashbax", "equinox", "optax", "gymnasium",
-    "tokenizers",
+    "stable-baselines3", "sbx-rl", "rlax", "rejax", "gymnax", "rlox", "cpprb", "flashbax",
+    "equinox", "optax", "gymnasium", "tokenizers",
 )  # fmt: skip
 
 
