@@ -29,7 +29,7 @@ PLAIN = features((5, 3), 0)
         ({"integral_gain": 0.1}, ValueError, "integral_gain=0.1 without an integral"),
         ({"barrier": -0.5}, ValueError, "barrier must be at least 0; received -0.5"),
         ({"barrier": float("nan")}, ValueError, "barrier must be at least 0; received nan"),
-        ({"barrier": True}, ValueError, "barrier must be at least 0; received True"),
+        ({"barrier": True}, TypeError, "barrier is a bool; it must be a number"),
         ({"barrier": np.array(-1.0)}, ValueError, "barrier must be at least 0; received -1.0"),
         ({"barrier": np.zeros(4)}, ValueError, r"barrier has shape \(4,\)"),
         ({"barrier": None}, TypeError, "barrier is a NoneType"),

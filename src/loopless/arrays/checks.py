@@ -16,6 +16,7 @@ from loopless.arrays.library import NUMBER, NUMPY, Library, library_of
 
 _NUMPY_NUMBER = (np.number, np.ndarray)
 _BOOL = np.dtype(np.bool_)
+LONGEST = 2**31 - 1  # of an axis
 _FLOATS = "it must be float16, bfloat16, float32 or float64."
 
 
@@ -27,8 +28,8 @@ def choice(function: str, name: str, x: str, options: tuple[str, ...]) -> None:
         )
 
 
-def integer(function: str, name: str, x, low: float = -math.inf) -> int:
-    """Return `x` as a Python integer of at least `low`."""
+def integer(function: str, name: str, x, low: float = -math.inf, high: float = math.inf) -> int:
+    """Return `x` as a Python integer from `low` to `high`."""
     try:
         if isinstance(x, bool):
             raise TypeError
@@ -37,19 +38,40 @@ def integer(function: str, name: str, x, low: float = -math.inf) -> int:
         raise TypeError(f"{function}: {name} must be a whole number; received {x!r}.") from None
     if x < low:
         raise ValueError(f"{function}: {name} must be at least {low}; received {x}.")
+    if x > high:
+        raise ValueError(f"{function}: {name} must be at most {high:,}; received {_short(x)}.")
     return x
 
 
-def real(function: str, name: str, x) -> float | int:
+def real(function: str, name: str, x) -> float:
     """Return `x` as a Python number; its value is the caller's to check."""
     if isinstance(x, np.number):
         x = x.item()
     if isinstance(x, bool) or not isinstance(x, NUMBER):
         raise TypeError(f"{function}: {name} is a {type(x).__name__}; it must be a number.")
-    return x
+    return as_float(function, name, x)
 
 
-def positive(function: str, name: str, x) -> float | int:
+def as_float(function: str, name: str, x: float) -> float:
+    """Return a Python number as a float; ValueError for an integer that is beyond all floats."""
+    try:
+        return float(x)
+    except OverflowError:
+        raise ValueError(f"{function}: {name} is {_short(x)}, which no float holds.") from None
+
+
+def flag(function: str, name: str, x) -> bool:
+    """Return `x`, which must be True or False."""
+    if not isinstance(x, bool | np.bool_):
+        raise TypeError(f"{function}: {name} must be True or False; received {x!r}.")
+    return bool(x)
+
+
+def _short(x: Any) -> str:
+    return f"{x:,}" if abs(x) < 10**30 else f"an integer of {x.bit_length():,} bits"
+
+
+def positive(function: str, name: str, x) -> float:
     """Return `x` as a Python number above 0, which may be infinite."""
     x = real(function, name, x)
     if not x > 0:
@@ -79,6 +101,8 @@ class Arguments:
         self.function, self.name, self.first = function, name, first
         self.problems: list[Exception] = []
         self.library: Library = self._library(name, first)
+        if not self.library.is_dense(first) and first.device.type != "meta":
+            self.dense(name, first)  # one on the device meta is compared with the others first
 
     def attempt(self, check: Callable, *args, **keywords) -> Any:
         """Return the result of `check`; if it raises, remember the error for `refuse`."""
@@ -166,7 +190,7 @@ class Arguments:
         if isinstance(x, NUMBER):
             if not low <= x <= high:
                 raise self._out_of_range(name, x, low, high)
-            return x
+            return x if x.__class__ is float else as_float(self.function, name, x)
         self.spreads(name, x, tuple(self.first.shape))
         if self.library is NUMPY and x.size and not (low <= x.min() and x.max() <= high):
             raise self._out_of_range(name, f"values from {x.min()} to {x.max()}", low, high)
@@ -247,12 +271,21 @@ class Arguments:
             )
         return library
 
+    def dense(self, name: str, x) -> None:
+        """Refuse a tensor that has no value in memory for each of its entries."""
+        if not self.library.is_dense(x):
+            raise TypeError(
+                f"{self.function}: {name} is a sparse tensor, or one without values (on the device "
+                f"meta); pass a dense one that has values."
+            )
+
     def _same_device(self, name: str, x, like_name: str = "") -> None:
         if not self.library.same_device(x, self.first):
             raise ValueError(
                 f"{self.function}: {name} is on {x.device} but {like_name or self.name} is on "
                 f"{self.first.device}. Move them to one device."
             )
+        self.dense(name, x)
 
     def _out_of_range(self, name: str, received, low: float, high: float) -> ValueError:
         bound = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"

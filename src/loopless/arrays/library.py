@@ -44,6 +44,10 @@ class NumPy:
     def same_device(self, x, y) -> bool:
         return True
 
+    def is_dense(self, x) -> bool:
+        """Return whether x has a value in memory for each of its entries."""
+        return True
+
     def constant(self, x):
         """Return x without derivatives of any kind; None and numbers as they are."""
         return x
@@ -81,6 +85,9 @@ class PyTorch:
     def same_device(self, x, y) -> bool:
         return (x.is_cpu and y.is_cpu) or x.device == y.device
 
+    def is_dense(self, x) -> bool:
+        return x.layout is self.xp.strided and x.device.type != "meta"
+
     def constant(self, x):
         return x.detach() if hasattr(x, "dtype") else x
 
@@ -115,6 +122,9 @@ class JAX:
     def same_device(self, x, y) -> bool:
         return True  # XLA places arrays itself, and raises its own error where it cannot
 
+    def is_dense(self, x) -> bool:
+        return True
+
     def constant(self, x):
         return self.jax.lax.stop_gradient(x) if hasattr(x, "dtype") else x
 
@@ -140,6 +150,8 @@ def library_of(x) -> Library | None:
 
 def typed(library: Library, x, dtype, like) -> Any:
     """Return a number or an array in this dtype; for PyTorch a number becomes a 0-d tensor."""
+    if isinstance(x, np.generic):
+        x = x.item()
     if not isinstance(x, NUMBER):
         return library.cast(x, dtype)
     if library.name == "torch":

@@ -13,6 +13,7 @@ built from the same functions. Loop twins: `reference.policy_gradient`.
 
 import functools
 import math
+import sys
 from collections.abc import Callable
 from itertools import repeat
 from operator import truediv
@@ -27,6 +28,7 @@ from loopless.arrays.library import NUMBER, NUMPY, Library, compiled_once
 
 _BOOL = np.dtype(np.bool_)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_MOST = sys.float_info.max
 _LARGEST = {_SINGLE: float(np.finfo(_SINGLE).max), _DOUBLE: float(np.finfo(_DOUBLE).max)}
 _NUMPY_NUMBER = (np.number, np.ndarray)  # as a tuple: torch.compile cannot trace a union
 # Empty arrays stand for optional arguments that were left out.
@@ -190,10 +192,12 @@ def _is_plain(
     if function == "ppo_loss":
         if not is_array(old_log_probs, dtype, shape):
             return False
-        if clip.__class__ not in NUMBER or not clip >= 0:
+        if clip.__class__ not in NUMBER or not (0 <= clip <= _MOST or clip == math.inf):
             return False
         if value_clip is not None:
-            if value_clip.__class__ not in NUMBER or not value_clip >= 0:
+            if value_clip.__class__ not in NUMBER:
+                return False
+            if not (0 <= value_clip <= _MOST or value_clip == math.inf):
                 return False
             if not is_array(old_values, dtype, shape):
                 return False
@@ -204,9 +208,9 @@ def _is_plain(
         and is_array(entropies, dtype, shape)
         and (valid is None or is_array(valid, _BOOL, shape))
         and value_coefficient.__class__ in NUMBER
-        and 0 <= value_coefficient < math.inf
+        and 0 <= value_coefficient <= _MOST
         and entropy_coefficient.__class__ in NUMBER
-        and 0 <= entropy_coefficient < math.inf
+        and 0 <= entropy_coefficient <= _MOST
     )
 
 

@@ -95,7 +95,7 @@ def _next_step(library, following, terminated, truncated, previous_end, axis):
     one = library.cast(shifted, xp.float32)
     # dummy_t = shifted_t ∧ ¬dummy_{t−1}: as numbers, d_t = s_t − s_t·d_{t−1}
     dummy = scan.affine(library, -one, one, None, reverse=False, axis=axis) > 0.5
-    return xp.where(terminated, 0, following), ~dummy
+    return xp.where(terminated & ~dummy, 0, following), ~dummy
 
 
 @as_numpy_on_cpu
@@ -127,9 +127,10 @@ def valid_mask(lengths, steps, *, time_axis=0):
     function = "valid_mask"
     arguments = checks.Arguments(function, "lengths", lengths)
     library = arguments.library
+    arguments.dense("lengths", lengths)
     if library.kind(lengths) != "i":
         raise TypeError(f"{function}: lengths has dtype {lengths.dtype}; lengths are integers.")
-    steps = checks.integer(function, "steps", steps, low=0)
+    steps = checks.integer(function, "steps", steps, low=0, high=checks.LONGEST)
     if library is NUMPY and lengths.size and not 0 <= lengths.min() <= lengths.max() <= steps:
         raise ValueError(
             f"{function}: lengths run from {lengths.min()} to {lengths.max()}; they must lie "

@@ -28,11 +28,14 @@ def affine_scan(a, b, init=None, *, reverse=True, time_axis=0):
     axis = arguments.time_axis(time_axis)
     shape = tuple(b.shape)
     columns = shape[:axis] + shape[axis + 1 :]
-    a = a.item() if isinstance(a, np.number) else a
-    init = init.item() if isinstance(init, np.number) else init
+    reverse = reverse if reverse.__class__ is bool else checks.flag(function, "reverse", reverse)
     init = 0.0 if init is None else init
+    if isinstance(a, (*NUMBER, np.number)):
+        a = checks.real(function, "a", a)
+    if isinstance(init, (*NUMBER, np.number)):
+        init = checks.real(function, "init", init)
     for name, x, spread in (("a", a, shape), ("init", init, columns)):
-        if x.__class__ in NUMBER:
+        if x.__class__ is float:
             continue
         arguments.spreads(name, x, spread)
         dtype = library.promote(dtype, x.dtype)  # pyright: ignore[reportAttributeAccessIssue]

@@ -43,7 +43,7 @@ class Call:
     `logits` are one or two arrays [..., V] by name; `mask` and `targets` are [...].
     """
 
-    def __init__(self, function: str, logits: dict[str, Any], mask, targets=None) -> None:
+    def __init__(self, function: str, logits: dict[str, Any], mask, targets: Any = ...) -> None:
         self.function = function
         self.name, self.logits = next(iter(logits.items()))
         self.arguments = checks.Arguments(function, self.name, self.logits)
@@ -58,7 +58,7 @@ class Call:
         self.wide = self.library.wide(self.library.promote(dtypes[0], dtypes[-1]))
         self.mask = None if mask is None else self._try(self._flags, "mask", mask)
         self.targets: Any = None
-        if targets is not None:
+        if targets is not ...:  # the function has none
             self.targets = self._try(self._tokens, "targets", targets)
         self.refusals = Refusals(function, self.name)
 
@@ -80,6 +80,11 @@ class Call:
             x = x.item()
         if isinstance(x, bool) or not isinstance(x, NUMBER):
             problem = TypeError(f"{name} is a {type(x).__name__}; it must be a number.")
+            self.problems.append(problem)
+            return low
+        try:
+            x = checks.as_float(self.function, name, x)
+        except ValueError as problem:
             self.problems.append(problem)
             return low
         outside = not low <= x <= high or math.isinf(x)
@@ -116,7 +121,9 @@ class Call:
         """Return `x` if it has the shape of `like` and holds "flags", or "floats"."""
 
         def same():
-            self.arguments.same_library(name, x)
+            self._device(name, x)
+            if not hasattr(like, "shape"):
+                return None  # which is a problem of its own
             if x.shape != like.shape:
                 raise self._misshapen(name, x, tuple(like.shape), like_name, like)
             if kind == "flags":

@@ -92,7 +92,7 @@ def allo_loss(
     checks.choice(function, "scale", scale, SCALES)
     checks.choice(function, "perturbation", perturbation, PERTURBATIONS)
     optional = {"constraint_features": constraint_features, "integral": integral}
-    library, dtype = _check(
+    library, dtype, barrier = _check(
         function,
         features,
         {"next_features": next_features, "other_features": other_features, "duals": duals}
@@ -225,7 +225,7 @@ def ggdo_loss(
     others = {"next_features": next_features, "other_features": other_features}
     if constraint_features is not None:
         others["constraint_features"] = constraint_features
-    library, dtype = _check("ggdo_loss", features, others, barrier)
+    library, dtype, barrier = _check("ggdo_loss", features, others, barrier)
     arrays = features, next_features, other_features, constraint_features, barrier
     return compiled_once(library, _ggdo, (0, 1))(library, dtype, *arrays)
 
@@ -264,8 +264,8 @@ def _array(library: Library, x):
     return library.xp.asarray(x) if library is NUMPY else x  # NumPy's sums are no arrays
 
 
-def _check(function: str, features, others: dict[str, Any], barrier) -> tuple[Library, Any]:
-    """Return the library and the common dtype of features [..., n, d] and what goes with them."""
+def _check(function: str, features, others: dict[str, Any], barrier) -> tuple[Library, Any, Any]:
+    """Return the library and the common dtype of features [..., n, d], and the barrier."""
     arguments = checks.Arguments(function, "features", features)
     shape = tuple(features.shape)
     if features.ndim < 2 or 0 in shape[-2:]:
@@ -279,6 +279,7 @@ def _check(function: str, features, others: dict[str, Any], barrier) -> tuple[Li
         "duals": (*lead, d, d),
         "integral": (*lead, d, d),
     }
+    arguments.alike("features", features)
     dtype = arguments.floating("features", features)
     for name, x in others.items():
         dtype = arguments.library.promote(dtype, _floating(arguments, name, x))
@@ -292,8 +293,7 @@ def _check(function: str, features, others: dict[str, Any], barrier) -> tuple[Li
                 f"{function}: {name} has shape {tuple(x.shape)}; beside features of shape {shape} "
                 f"it must be {wanted.get(name) or _shape_text((*lead, 'm', d))}."
             )
-    _check_barrier(arguments, barrier, lead)
-    return arguments.library, dtype
+    return arguments.library, dtype, _check_barrier(arguments, barrier, lead)
 
 
 def _shape_text(shape: tuple) -> str:
@@ -307,12 +307,14 @@ def _floating(arguments: checks.Arguments, name: str, x) -> Any:
     return dtype
 
 
-def _check_barrier(arguments: checks.Arguments, barrier, lead: tuple[int, ...]) -> None:
+def _check_barrier(arguments: checks.Arguments, barrier, lead: tuple[int, ...]) -> Any:
+    """Return the barrier: a float, or an array of the leading shape."""
     function = arguments.function
     if isinstance(barrier, (*NUMBER, np.number)):
-        if isinstance(barrier, bool) or not barrier >= 0 or math.isinf(barrier):
+        barrier = checks.real(function, "barrier", barrier)
+        if not barrier >= 0 or math.isinf(barrier):
             raise ValueError(f"{function}: barrier must be at least 0; received {barrier}.")
-        return
+        return barrier
     _floating(arguments, "barrier", barrier)
     if tuple(barrier.shape) not in ((), lead):
         raise ValueError(
@@ -321,6 +323,7 @@ def _check_barrier(arguments: checks.Arguments, barrier, lead: tuple[int, ...]) 
         )
     if arguments.library is NUMPY and not (barrier >= 0).all():
         raise ValueError(f"{function}: barrier must be at least 0; received {barrier.min()}.")
+    return barrier
 
 
 def finite(function: str, name: str, x, *, above_0: bool = False) -> Any:

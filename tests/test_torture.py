@@ -1,0 +1,128 @@
+"""The campaigns of `tools/torture`, in a small form; `make torture` runs the large one."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torture import calls
+from torture.kernels import KERNELS
+
+import loopless as ll
+
+SPARSE, META = torch.eye(3).to_sparse(), torch.eye(3, device="meta")
+X, E = np.eye(3), np.zeros((3, 3), bool)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_fuzzed_calls_are_refused_in_our_words_or_equal_the_loop(part, monkeypatch):
+    monkeypatch.setattr(calls, "LIBRARIES", ("numpy", "torch"))
+    counts = Counter()
+    for seed in range(1000 * part, 1000 * (part + 1)):
+        counts.update(calls.fuzz(seed))
+    assert counts["compared"] > 350
+    assert counts["refused"] > 350
+
+
+@pytest.mark.slow
+def test_fuzzed_calls_on_jax_equal_the_loop(monkeypatch):
+    monkeypatch.setattr(calls, "LIBRARIES", ("jax",))
+    monkeypatch.setattr("torture.kernels.SIZES", ((4, 3),) * 4)
+    counts = Counter()
+    for seed in range(60):
+        counts.update(calls.fuzz(seed))
+    assert counts["compared"] > 15
+
+
+def test_the_fuzzer_notices_an_answer_that_differs_from_the_loop(monkeypatch):
+    for kernel in KERNELS:
+        monkeypatch.setattr(ll, kernel.name, _slightly_off(getattr(ll, kernel.name)))
+    monkeypatch.setattr(calls, "LIBRARIES", ("numpy",))
+    noticed = 0
+    for seed in range(60):
+        try:
+            calls.fuzz(seed)
+        except calls.Failure:
+            noticed += 1
+    assert noticed > 10
+
+
+def _slightly_off(function):
+    def call(*args, **options):
+        out = function(*args, **options)
+        first = out[0] if isinstance(out, tuple) else out
+        changed = ~first if np.asarray(first).dtype == bool else first + 1
+        return (changed, *out[1:]) if isinstance(out, tuple) else changed
+
+    return call
+
+
+@pytest.mark.parametrize("tensor", [SPARSE, META], ids=["sparse", "meta"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: ll.gae(t, t, t, E, E, gamma=0.9, lambda_=0.9),
+        lambda t: ll.normalize(t),
+        lambda t: ll.affine_scan(t, t),
+        lambda t: ll.unlag(t, t[0]),
+        lambda t: ll.ppo_loss(t, t, t, t, t, t),
+        lambda t: ll.ggdo_loss(t, t, t),
+        lambda t: ll.q_loss(t, torch.zeros(3, dtype=torch.int64), torch.zeros(3)),
+        lambda t: ll.distillation(t, t),
+    ],
+)
+def test_tensors_without_values_for_all_entries_are_refused(call, tensor):
+    with pytest.raises((TypeError, ValueError), match=r"sparse tensor|torch array|is on"):
+        call(tensor)
+
+
+@pytest.mark.parametrize("reverse", [object(), "skip", float("nan"), np.float16(0.5), None, 1])
+def test_a_direction_is_true_or_false(reverse):
+    with pytest.raises(TypeError, match="affine_scan: reverse must be True or False"):
+        ll.affine_scan(X, X, reverse=reverse)
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: ll.normalize(X, min_std=x),
+        lambda x: ll.affine_scan(X, X, init=x),
+        lambda x: ll.affine_scan(x, X),
+        lambda x: ll.allo_loss(X, X, X, X, x),
+        lambda x: ll.ggdo_loss(X, X, X, barrier=x),
+        lambda x: ll.distillation(X, X, temperature=x),
+        lambda x: ll.q_loss(X, np.zeros(3, int), X[0], delta=x),
+        lambda x: ll.ppo_loss(X, X, X, X, X, X, clip=x),
+        lambda x: ll.policy_gradient_loss(X, X, X, X, X, value_coefficient=x),
+    ],
+)
+def test_an_integer_beyond_all_floats_is_refused(call):
+    with pytest.raises(ValueError, match="an integer of 1,329 bits, which no float holds"):
+        call(HUGE)
+
+
+@pytest.mark.parametrize("number", [np.float32(2), np.float16(2), np.int64(2), np.float64(2)])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_numpy_scalars_are_numbers_on_every_library(number, library):
+    x = X if library == "numpy" else torch.from_numpy(X)
+    assert float(ll.allo_loss(x, x, x, x, number)[0]) == float(ll.allo_loss(x, x, x, x, 2.0)[0])
+    assert float(ll.ggdo_loss(x, x, x, barrier=number)[0]) == float(ll.ggdo_loss(x, x, x)[0])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ll.soft_cross_entropy(X, [[1]], X),
+        lambda: ll.avatarl_rewards(X, [[1]], E),
+        lambda: ll.cross_entropy(X, None),
+        lambda: ll.ggdo_loss(X, None, X),
+        lambda: ll.allo_loss(X, None, X, X, 1.0),
+    ],
+)
+def test_what_is_no_array_is_refused_in_the_usual_sentence(call):
+    with pytest.raises(TypeError, match="pass a NumPy array, a PyTorch tensor or a JAX array"):
+        call()
