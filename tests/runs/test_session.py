@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from loopless.envs import EnvError
-from loopless.runs import session
+from loopless.runs import session, signals
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.failures import BadRun, EnvFailed, Interrupted, NonFinite, WriteFailed
 from loopless.runs.folder import RunFolder
@@ -430,3 +430,29 @@ def test_the_profile_is_a_table_of_where_the_time_went(tmp_path, capsys):
     said = capsys.readouterr().err
     for word in ("part", "calls", "total", "mean", "learn", "eval", "log"):
         assert word in said
+
+
+def test_a_signal_ends_an_evaluation_which_the_resumed_run_begins_with(tmp_path, monkeypatch):
+    def long_evaluation(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            time.sleep(0.001)
+            signals.leave_if_requested()
+
+    config = replace(DEFAULT, eval_every=DEFAULT.steps)
+    with monkeypatch.context() as patch:
+        patch.setattr(Walk, "evaluate", long_evaluation)
+        _, error = train(tmp_path, config)
+    assert isinstance(error, Interrupted)
+    assert steps_of(tmp_path, "eval") == []
+    trainer, error = resume(tmp_path, config)
+    assert error is None
+    assert steps_of(tmp_path, "eval") == [trainer.total]
+    assert "evaluation_due" not in Checkpoints(tmp_path / "mine").load().numbers
+
+
+def test_episodes_that_were_cut_are_reported_once(tmp_path, monkeypatch, capsys):
+    cut = {"eval_return": 1.0, "eval_episodes": 4, "eval_cut": 3}
+    monkeypatch.setattr(Walk, "evaluate", lambda self: cut)
+    train(tmp_path, replace(DEFAULT, eval_every=1))
+    assert capsys.readouterr().err.count("3 of 4 episodes had no end") == 1

@@ -68,7 +68,7 @@ def test_a_loaded_policy_moves_like_the_trained_one(squash, tmp_path):
 def play_both(module, config, folder):
     """Play one episode by the player of `loopless play` and by the export; returns are equal."""
     weights = weights_of(module, config)
-    returns, lengths = module.player(config, weights).episodes(1, 5)
+    returns, lengths, _ = module.player(config, weights).episodes(1, 5)
     export_weights(folder / "policy.safetensors", *module.export(config, weights))
     policy = loopless.load_policy(folder)
     env, total, steps, ended = gymnasium.make(config.env), 0.0, 0, False

@@ -48,6 +48,7 @@ METRICS: dict[str, Metric] = {
     "eval_return_min": Metric("reward", "Smallest of those returns.", "evaluation", "low"),
     "eval_return_max": Metric("reward", "Largest of those returns.", "evaluation", "high"),
     "eval_length_mean": Metric("steps", "Mean length of the evaluation episodes."),
+    "eval_cut": Metric("count", "Evaluation episodes that were cut at the limit on their steps."),
     "eval_episodes": Metric("count", "Evaluation episodes behind this row."),
     "loss": Metric("loss", "Mean loss of the updates since the last row.", "loss"),
     "td_error": Metric(

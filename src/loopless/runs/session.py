@@ -7,7 +7,7 @@ for all trainers. `tests/runs/test_session.py` shows it with a trainer of a few 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from loopless.runs.pictures import snapshots
 from loopless.runs.pictures.renderer import Renderer
 from loopless.runs.progress.clock import Clock
 from loopless.runs.progress.display import Progress
-from loopless.runs.signals import StopSignals
+from loopless.runs.signals import Stopped, StopSignals
 
 SHOWN = ("return_mean", "eval_return", "loss")  # unless the trainer names others
 TRACED = 6  # which chunk of a session --profile traces
@@ -83,6 +83,9 @@ def train(
     session = _Session(trainer, run, config)
     with session:
         session.begin(checkpoint)
+        if session.evaluation_due:
+            session.evaluate()
+            session.save()
         while trainer.step < trainer.total:
             session.chunk()
         return session.end()
@@ -92,6 +95,7 @@ class _Session:
     def __init__(self, trainer: Trainer, run: RunFolder, config: Any) -> None:
         self.trainer, self.run, self.config = trainer, run, config
         self.best, self.last, self.chunks = -np.inf, dict[str, Any](), 0
+        self.evaluation_due = self.said_cut = False
         self.eval_every = getattr(config, "eval_every", 0)  # not every trainer has evaluations
         self.settings = fixed_settings(config)
         self.open = ExitStack()
@@ -118,6 +122,7 @@ class _Session:
             lost = trainer.restore(checkpoint)
             best = checkpoint.numbers.get("best", -np.inf)
             self.best = float(best) if isinstance(best, int | float) else -np.inf
+            self.evaluation_due = checkpoint.numbers.get("evaluation_due") is True
             self.log.trim_after(checkpoint.step)
             self.checkpoints.trim_after(checkpoint.step)
             snapshots.trim_after(self.run.path, checkpoint.step)
@@ -168,6 +173,8 @@ class _Session:
         """Save what was learned if an environment or anything else fails."""
         try:
             yield
+        except Stopped:
+            raise
         except EnvError as error:
             raise EnvFailed(f"{error} {self.rescue(error)}".rstrip()) from error
         except Exception as error:
@@ -209,10 +216,22 @@ class _Session:
         self.last |= row
 
     def evaluate(self) -> None:
-        with self.clock("eval"), self.rescuing():
-            metrics = self.trainer.evaluate()
+        """Evaluate; a signal ends that at once, and the next session begins with it."""
+        self.evaluation_due = True
+        try:
+            with self.clock("eval"), self.rescuing():
+                metrics = self.trainer.evaluate()
+        except Stopped:
+            self.interrupt()
+        self.evaluation_due = False
         self.write(metrics, "eval")
         self.judge(metrics[self.judged_by])
+        if not self.said_cut and np.any(metrics.get("eval_cut", 0)):
+            self.said_cut = True
+            self.progress.note(
+                f"Evaluation: {np.sum(metrics['eval_cut'])} of {metrics['eval_episodes']} episodes "
+                f"had no end and were cut; --eval-max-steps sets where."
+            )
 
     @property
     def judged_by(self) -> str:
@@ -232,6 +251,8 @@ class _Session:
         numbers: dict[str, Any] = {"config": self.settings}
         if np.isfinite(self.best):
             numbers["best"] = self.best
+        if self.evaluation_due:
+            numbers["evaluation_due"] = True
         self.saver.save(self.trainer.step, self.trainer.arrays(), numbers, **options)
 
     def snapshot(self) -> None:
@@ -240,7 +261,7 @@ class _Session:
         if take is not None:
             snapshots.save(self.run.path, take())
 
-    def interrupt(self) -> None:
+    def interrupt(self) -> NoReturn:
         self.save()
         self.saver.wait()
         name = self.stop.signal.name if self.stop.signal else "signal"

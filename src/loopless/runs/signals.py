@@ -24,6 +24,16 @@ SHOW_CURSOR = b"\x1b[?25h"
 _active: "StopSignals | None" = None
 
 
+class Stopped(Exception):
+    """A signal asked the run to stop, and what was going on need not be finished."""
+
+
+def leave_if_requested() -> None:
+    """Raise Stopped if a signal has asked the run to stop; nothing, where no run is going on."""
+    if _active is not None and _active.requested:
+        raise Stopped
+
+
 class StopSignals:
     """Tells whether a signal asked the run to stop; outside the main thread it always says no."""
 

@@ -114,7 +114,8 @@ def resume_run(path: Path, **changes: Any) -> None:
                 newest = checkpoints.load(template=trainer.arrays(), check=check)
                 for reason in newest.skipped:
                     say(f"Skipped {reason}")
-            if newest and newest.step >= trainer.total:
+            evaluated = newest and not newest.numbers.get("evaluation_due")
+            if newest and evaluated and newest.step >= trainer.total:
                 done = f"Run {run.path} is done, at step {newest.step:,}. --steps N trains on."
                 print(printable(done))
                 trainer.close()
@@ -195,11 +196,12 @@ def play(
     if not hasattr(module, "player"):
         raise BadConfig([f"{path} is a run of {run.trainer}, which plays in no environment."])
     player = module.player(config, weights)
-    returns, lengths = player.episodes(episodes, seed)
+    returns, lengths, cut = player.episodes(episodes, seed)
     result = (
         f"{run.name}, {checkpoint}: {returns.mean():.2f} ± {returns.std():.2f} over {episodes} "
         f"episodes (median {np.median(returns):.2f}, from {returns.min():.2f} to "
-        f"{returns.max():.2f}; {lengths.mean():.0f} steps each)"
+        f"{returns.max():.2f}; {lengths.mean():.0f} steps each"
+        + (f", {cut} of them cut there)" if cut else ")")
     )
     print(printable(result))
     if record is not None:

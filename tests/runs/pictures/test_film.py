@@ -1,6 +1,7 @@
 """Pictures of an episode as a GIF or an MP4: every frame there, or words that say why not."""
 
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,4 +109,18 @@ def test_a_place_that_cannot_be_written_to_is_an_error_in_words(tmp_path):
 def test_what_is_no_picture_is_an_error_in_words(pictures, tmp_path):
     with pytest.raises(BadConfig, match="no frames"):
         film.write_episode(tmp_path / "a.gif", pictures, rate=10)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    def die_halfway(self, file, *args, **options):
+        if hasattr(file, "write"):
+            file.write(b"GIF89a")
+        else:
+            Path(file).write_bytes(b"GIF89a")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Image.Image, "save", die_halfway)
+    with pytest.raises(KeyboardInterrupt):
+        film.write_episode(tmp_path / "a.gif", [np.zeros((4, 4, 3), np.uint8)] * 2, 30.0)
     assert list(tmp_path.iterdir()) == []

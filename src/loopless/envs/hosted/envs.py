@@ -205,10 +205,15 @@ class HostedEnvs:
         self.env_seconds += stepping + (perf_counter() - now)
         return out
 
+    @property
+    def unfinished(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the returns so far of the running episodes, and their lengths: [envs] each."""
+        return self._tally.returns.copy(), self._tally.lengths.copy()
+
     def step(self, actions: Any) -> VectorStep:
         """Take one step of all environments, into fresh arrays."""
         block = self.collect(lambda _: actions, 1, out=self.block(1))
-        returns, lengths = self._tally.returns.copy(), self._tally.lengths.copy()
+        returns, lengths = self.unfinished
         returns[block.episodes.env] = block.episodes.episode_return
         lengths[block.episodes.env] = block.episodes.episode_length
         return VectorStep(

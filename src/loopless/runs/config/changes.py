@@ -13,8 +13,8 @@ from loopless.runs.failures import BadRun
 
 # Settings that may change when a run is resumed: they do not affect what is learned.
 MAY_CHANGE = {
-    "steps", "run", "runs", "eval_every", "eval_episodes", "log_every", "plot_every",
-    "checkpoint_every", "on_nan", "profile", "tensorboard", "step_timeout", "cache",
+    "steps", "run", "runs", "eval_every", "eval_episodes", "eval_max_steps", "log_every",
+    "plot_every", "checkpoint_every", "on_nan", "profile", "tensorboard", "step_timeout", "cache",
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loopless.files import atomic
 from loopless.runs.failures import BadConfig, writing
 from loopless.runs.pictures import snapshots
 
@@ -66,22 +67,28 @@ def write_episode(path: Path, frames: Sequence[np.ndarray], rate: float) -> None
 def _gif(path: Path, frames: list[np.ndarray], rate: float) -> None:
     from PIL import Image
 
-    images = [Image.fromarray(frame) for frame in frames]
-    images[0].save(
-        path, save_all=True, append_images=images[1:], duration=max(20, round(1000 / rate)), loop=0
-    )
+    images, data = [Image.fromarray(frame) for frame in frames], io.BytesIO()
+    duration = max(20, round(1000 / rate))
+    images[0].save(data, "GIF", save_all=True, append_images=images[1:], duration=duration, loop=0)
+    atomic.write_file(path, data.getvalue())
 
 
 def _mp4(path: Path, frames: list[np.ndarray], rate: float) -> None:
     height, width, _ = frames[0].shape
+    staged = path.with_name(f".{path.name}.staged.mp4")
     command = [
         str(_ffmpeg()), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24",
         "-s", f"{width}x{height}", "-r", f"{rate}", "-i", "-",
-        "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p", str(path),
+        "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p", str(staged),
     ]  # fmt: skip
-    done = subprocess.run(command, input=b"".join(f.tobytes() for f in frames), capture_output=True)
-    if done.returncode:
-        raise BadConfig([f"ffmpeg could not write {path}: {done.stderr.decode().strip()}"])
+    pictures = b"".join(frame.tobytes() for frame in frames)
+    try:
+        done = subprocess.run(command, input=pictures, capture_output=True)
+        if done.returncode:
+            raise BadConfig([f"ffmpeg could not write {path}: {done.stderr.decode().strip()}"])
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
 
 
 def _ffmpeg() -> str | None:

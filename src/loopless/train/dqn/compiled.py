@@ -198,7 +198,7 @@ class CompiledDQN:
         def act(memory, obs, mask):
             return memory, jnp.argmax(net(obs), -1).astype(jnp.int32)
 
-        return play_once(self.evaluated, act, (), key)
+        return play_once(self.evaluated, act, (), key, self.algorithm.config.eval_max_steps)
 
     def describe(self, state: DQNState, event: int, report: Any) -> dict[str, Any]:
         """Return a row of metrics after `event` events."""

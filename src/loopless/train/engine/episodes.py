@@ -78,8 +78,12 @@ def hosted_metrics(before: int, returns: np.ndarray, lengths: np.ndarray) -> dic
     return row
 
 
-def play_once(world: Any, act: Callable, memory: Any, key: jax.Array) -> tuple:
-    """Play one episode in each env of the compiled `world`; return returns and lengths [envs].
+def play_once(
+    world: Any, act: Callable, memory: Any, key: jax.Array, max_steps: int | None = None
+) -> tuple:
+    """Play one episode in each env of the compiled `world`.
+
+    Returns returns and lengths [envs], and how many episodes were cut at `max_steps`.
 
     act: (memory, observations, mask) → (memory, actions). The mask is None where every action is
     legal.
@@ -96,15 +100,21 @@ def play_once(world: Any, act: Callable, memory: Any, key: jax.Array) -> tuple:
 
     envs = world.envs
     alive, zeros = jnp.ones(envs, bool), jnp.zeros(envs, jnp.int32)
-    times = jnp.arange(world.max_steps or LONGEST_EVALUATION, dtype=jnp.int32)
+    most = max_steps or world.max_steps or LONGEST_EVALUATION
     start = (running, obs, memory, alive, jnp.zeros(envs), zeros)
-    (_, _, _, _, score, length), _ = lax.scan(step, start, times)
-    return score, length
+    times = jnp.arange(most, dtype=jnp.int32)
+    (_, _, _, alive, score, length), _ = lax.scan(step, start, times)
+    return score, length, alive.sum(dtype=jnp.int32)
 
 
-def evaluation_metrics(returns: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
-    """Return a row of metrics from the episodes of an evaluation, [..., episodes]."""
+def evaluation_metrics(returns: Any, lengths: Any, cut: Any) -> dict[str, Any]:
+    """Return a row of metrics from the episodes of an evaluation, [..., episodes].
+
+    cut: how many of them were ended by a limit on their steps.
+    """
+    returns, lengths = np.asarray(returns), np.asarray(lengths)
     return {
+        "eval_cut": np.asarray(cut),
         "eval_return": returns.mean(-1),
         "eval_return_std": returns.std(-1),
         "eval_return_min": returns.min(-1),

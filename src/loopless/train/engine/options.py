@@ -93,6 +93,9 @@ class AgentOptions:
     """Environment steps between two evaluations without exploration; 0 turns them off."""
     eval_episodes: int = 10
     """Number of episodes of an evaluation."""
+    eval_max_steps: int | None = None
+    """Steps after which an episode of an evaluation is cut; if left out, the environment's own
+    limit, or 10,000 if it has none."""
     log_every: int = 5_000
     """Environment steps between two rows of metrics."""
     plot_every: int = 50_000
@@ -116,7 +119,10 @@ class AgentOptions:
         return problems
 
 
-AGENT_LEAST = {"seeds": 1, "envs": 1, "eval_every": 0, "eval_episodes": 1, "step_timeout": 0}
+AGENT_LEAST = {
+    "seeds": 1, "envs": 1, "eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1,
+    "step_timeout": 0,
+}  # fmt: skip
 
 
 def range_problems(

@@ -8,6 +8,7 @@ import numpy as np
 
 from loopless.envs import EnvError, HostedEnvs, compiled_ids, spaces
 from loopless.runs.failures import BadConfig
+from loopless.runs.signals import leave_if_requested
 from loopless.train.engine.episodes import LONGEST_EVALUATION
 
 LONGEST_RECORDING = 2_000  # frames
@@ -42,10 +43,10 @@ class Player:
         """Return the policy that acts in `envs`."""
         return self._make_policy(self.config, self.weights, envs)
 
-    def episodes(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Play `count` episodes; return their returns and lengths."""
+    def episodes(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Play `count` episodes; return their returns and lengths, and how many were cut."""
         with evaluation_envs(self.config, count, seed) as envs:
-            return first_episodes(envs, self.policy(envs))
+            return first_episodes(envs, self.policy(envs), self.config.eval_max_steps)
 
     def frames(self, seed: int) -> tuple[list[np.ndarray], float]:
         """Play one episode; return its frames, and how many of them to show a second."""
@@ -71,17 +72,39 @@ def evaluation_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
     return HostedEnvs(config.env, envs, seed=seed, vectorization=kind, step_timeout=timeout)
 
 
-def first_episodes(envs: HostedEnvs, policy: Any, steps: int = 100) -> tuple:
-    """Play until each environment has ended an episode; return returns and lengths [envs]."""
-    returns, lengths = np.full(envs.envs, np.nan), np.zeros(envs.envs, np.int64)
-    most = envs.max_steps or LONGEST_EVALUATION
-    for _ in range(-(-most // steps)):
-        episodes = envs.collect(policy, steps).episodes
+def first_episodes(
+    envs: HostedEnvs, policy: Any, max_steps: int | None = None, steps: int = 100
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Play until each environment has ended an episode, or made `max_steps` steps.
+
+    Returns returns and lengths [envs], and how many episodes were cut at `max_steps`: the return of
+    such an episode is its sum so far. Without a limit, here or of the environment's own, it is
+    LONGEST_EVALUATION. Raises Stopped as soon as a signal asks the run to stop.
+    """
+    returns, lengths = np.zeros(envs.envs), np.zeros(envs.envs, np.int64)
+    running = np.ones(envs.envs, bool)
+    most = max_steps or envs.max_steps or LONGEST_EVALUATION
+    policy = _interruptible(policy)
+    played = 0
+    while played < most and running.any():
+        count = min(steps, most - played)
+        episodes = envs.collect(policy, count).episodes
+        played += count
         for env, score, length in zip(
             episodes.env, episodes.episode_return, episodes.episode_length, strict=True
         ):
-            if np.isnan(returns[env]):
-                returns[env], lengths[env] = score, length
-        if not np.isnan(returns).any():
-            break
-    return returns, lengths
+            if running[env]:
+                returns[env], lengths[env], running[env] = score, length, False
+    cut_returns, cut_lengths = envs.unfinished
+    returns[running], lengths[running] = cut_returns[running], cut_lengths[running]
+    return returns, lengths, int(running.sum())
+
+
+def _interruptible(policy: Any) -> Any:
+    """Return `policy`, which looks for a signal before each step."""
+
+    def act(*inputs: np.ndarray) -> np.ndarray:
+        leave_if_requested()
+        return policy(*inputs)
+
+    return act if spaces.takes_mask(policy) else lambda obs: act(obs)

@@ -103,7 +103,7 @@ class Program(Protocol):
         ...
 
     def evaluate(self, acting: Mapping[str, jax.Array], key: jax.Array) -> tuple:
-        """Return the returns and lengths of episodes without exploration."""
+        """Return the returns and lengths of episodes without exploration, and how many were cut."""
         ...
 
     def describe(self, state: Any, event: int, report: Any) -> dict[str, Any]:
@@ -153,8 +153,7 @@ class CompiledRun(Run):
         fold = jax.random.fold_in
         fold = jax.vmap(fold, (0, None)) if self.config.seeds > 1 else fold
         key = fold(self.key, episodes.EVALUATION)
-        returns, lengths = self._evaluate(self.learner.acting(), key)
-        return episodes.evaluation_metrics(np.asarray(returns), np.asarray(lengths))
+        return episodes.evaluation_metrics(*self._evaluate(self.learner.acting(), key))
 
     def _tree(self) -> dict[str, Any]:
         acting, rest = split(self.learner)
@@ -250,7 +249,8 @@ class HostedRun(Run):
             self._evaluation_envs = evaluation_envs(config, config.eval_episodes, config.seed)
         self._evaluation_envs.restart(config.seed + episodes.EVALUATION)
         policy = self.agent.greedy_policy()
-        return episodes.evaluation_metrics(*first_episodes(self._evaluation_envs, policy))
+        envs, most = self._evaluation_envs, config.eval_max_steps
+        return episodes.evaluation_metrics(*first_episodes(envs, policy, most))
 
     def _tree(self) -> dict[str, Any]:
         numbers = {"event": np.int64(self.event), "episodes": np.int64(self.episodes)}

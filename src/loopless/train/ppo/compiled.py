@@ -164,7 +164,8 @@ class CompiledPPO:
             )
             return memory, algorithm.head.to_env(algorithm.head(params, log_std, mask).mode())
 
-        return play_once(self.evaluated, act, net.memory(envs), key)
+        most = algorithm.config.eval_max_steps
+        return play_once(self.evaluated, act, net.memory(envs), key, most)
 
     def describe(self, state: PPOState, event: int, report: PPOReport) -> dict[str, Any]:
         """Return a row of metrics after `event` rollouts."""
