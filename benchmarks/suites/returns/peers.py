@@ -88,6 +88,19 @@ def _rlox(rollout: Rollout) -> Call:
     )
 
 
+def _rlox_by_env(rollout: Rollout) -> Call:
+    estimate, ends = peer("rlox").compute_gae, rollout.ended
+    arrays = [
+        np.ascontiguousarray(x.T, np.float64)
+        for x in (rollout.folded_rewards(), rollout.values, ends)
+    ]
+    envs = [*zip(*arrays, rollout.next_values[-1].tolist(), strict=True)]
+    return Call(
+        lambda: [estimate(*env, rollout.gamma, rollout.lambda_) for env in envs],
+        lambda output: as_numpy(tuple(np.stack(x, 1) for x in zip(*output, strict=True))),
+    )
+
+
 def _stable_baselines(rollout: Rollout) -> Call:
     spaces = peer("gymnasium.spaces")
     buffer = peer("stable_baselines3.common.buffers").RolloutBuffer(
@@ -166,6 +179,11 @@ PEERS = (
         RLOX, "rlox", _rlox,
         "compute_gae_batched_f32 on [B·T], which takes neither next values nor truncations: "
         "γ V(s') folded into the rewards at truncations beforehand",
+    ),
+    Contender(
+        f"{RLOX}, a call an environment", "rlox", "peer", _rlox_by_env, TOLERANCE,
+        "compute_gae in float64: its batched function hands the work to a pool of threads",
+        largest=10_000,
     ),
     _peer(
         "Stable-Baselines3", "stable-baselines3", _stable_baselines,
