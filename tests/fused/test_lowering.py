@@ -15,8 +15,9 @@ from torch import nn
 
 from loopless.fused import lowering
 from loopless.fused.lowering import is_random, lower, missing
-from loopless.fused.operators import OPERATORS, RANDOM, convolutions
+from loopless.fused.operators import OPERATORS, RANDOM
 from loopless.fused.tracing import flatten
+from loopless.nets import convolution
 
 pytestmark = pytest.mark.slow
 
@@ -331,7 +332,7 @@ CANONICAL = ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
 
 @pytest.mark.parametrize("large", [False, True])
 def test_convolutions_and_gradients_have_the_labels_that_are_fast_in_a_loop(large, monkeypatch):
-    monkeypatch.setattr(convolutions, "_LARGE_BYTES", 0 if large else 1 << 40)
+    monkeypatch.setattr(convolution, "PART_BYTES", 1 << 10 if large else 1 << 40)
     draws = torch.Generator().manual_seed(0)
     shapes = (64, 2, 7, 6), (3, 2, 3, 3), (3,)
     tensors = [torch.randn(shape, generator=draws, dtype=torch.float64) for shape in shapes]

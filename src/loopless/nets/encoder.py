@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.nets.conv import Convolutions, PatchConvolutions, filters_for
+from loopless.nets.conv import Convolutions, filters_for
 from loopless.nets.mlp import MLP, Linear, orthogonal
 
 GAIN = 2**0.5  # from smaller weights, features start almost constant and take long to leave that
@@ -18,7 +18,7 @@ GAIN = 2**0.5  # from smaller weights, features start almost constant and take l
 class Encoder(eqx.Module):
     """Maps observations [..., *shape] to features [..., components]; orthogonal at first."""
 
-    images: PatchConvolutions | None
+    images: Convolutions | None
     body: MLP
     output: Linear
     dims: int = eqx.field(static=True)
@@ -28,8 +28,7 @@ class Encoder(eqx.Module):
     ) -> None:
         self.images, self.dims, inputs = None, len(shape), int(np.prod(shape))
         if conv:
-            filters = Convolutions(shape, filters_for(shape), activation, key)
-            self.images = PatchConvolutions.of(filters)
+            self.images = Convolutions(shape, filters_for(shape), activation, key)
             inputs = jax.eval_shape(self.images, jax.ShapeDtypeStruct(shape, jnp.float32)).shape[-1]
         self.body = MLP(inputs, hidden, activation, key)
         self.output = Linear(hidden[-1] if hidden else inputs, components, key)
