@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -19,6 +20,7 @@ from loopless.runs.failures import BadConfig, Failure, writing
 from loopless.runs.folder import RunFolder
 from loopless.train import registry
 
+KNOWS_YNN = "0.10."  # the versions of jaxlib that have its flag; others would end the process
 SMALL_LOOP = 2**17  # bytes: XLA makes one function of a loop that touches no more
 
 Arguments = ParamSpec("Arguments")
@@ -152,6 +154,9 @@ def prepare(config: Any) -> None:
     _set_xla_flag(
         f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={SMALL_LOOP}"
     )
+    if version("jaxlib").startswith(KNOWS_YNN):
+        # YNNPACK's convolutions use one thread; Eigen's, which XLA uses otherwise, use all of them
+        _set_xla_flag("--xla_cpu_experimental_ynn_fusion_type=-individual_convolution")
     if (sharing := even_share(_count_agents(config), cores())) > 1:
         _set_xla_flag(f"--xla_force_host_platform_device_count={sharing}")
         os.environ.setdefault("PJRT_NPROC", str(cores() // sharing))

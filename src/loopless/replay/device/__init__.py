@@ -8,6 +8,7 @@ except ImportError as error:
 
 from loopless.replay.device.episodes import EpisodicState
 from loopless.replay.device.episodic import EpisodicBuffer
+from loopless.replay.device.frames import FrameBuffer, FramesState
 from loopless.replay.device.prioritized import PrioritizedBuffer, PrioritizedState
 from loopless.replay.device.ring import RingBuffer, RingState, Stored
 from loopless.replay.device.words import random_words
@@ -15,6 +16,8 @@ from loopless.replay.device.words import random_words
 __all__ = [
     "EpisodicBuffer",
     "EpisodicState",
+    "FrameBuffer",
+    "FramesState",
     "PrioritizedBuffer",
     "PrioritizedState",
     "RingBuffer",

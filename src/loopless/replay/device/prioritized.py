@@ -154,6 +154,12 @@ class PrioritizedBuffer(Ring):
         slots, priorities = descend(state.tree, top, targets.reshape(-1), fresh)
         return slots.reshape(leading), priorities.reshape(leading)
 
+    def drop(self, state: PrioritizedState, slots: jax.Array, lost: jax.Array) -> PrioritizedState:
+        """Return the state without the oldest transitions, those of `slots` that are `lost`."""
+        ring = state.ring._replace(size=state.size - jnp.sum(lost, dtype=jnp.int32))
+        tree = write_leaves(state.tree, slots, jnp.zeros(slots.shape, self.dtype), lost)
+        return state._replace(ring=ring, tree=tree)
+
     def gather(self, state: PrioritizedState, indices: Any, gamma: Any = None) -> dict[str, Any]:
         """Return the transitions in slots `indices`, of any shape, without weights."""
         return self._gather(state.ring, indices, gamma)
@@ -181,7 +187,10 @@ class PrioritizedBuffer(Ring):
         alpha = self.alpha if alpha is None else alpha
         raised = jnp.where(numbers == 0, 0, numbers**alpha)
         most = jnp.finfo(state.tree.dtype).max / self.leaves  # so that no sum overflows
-        sound = (numbers >= 0) & (raised <= most) & (slots >= 0) & (slots < state.size)
+        ring = state.ring
+        is_filled = (ring.head - 1 - slots.astype(jnp.int32)) % self.capacity < ring.size
+        sound = (numbers >= 0) & (raised <= most) & (slots >= 0) & (slots < self.capacity)
+        sound = sound & is_filled
         tree = write_leaves(state.tree, slots, raised, sound)
         peak = jnp.max(raised, where=sound, initial=0).astype(state.peak.dtype)
         return state._replace(tree=tree, peak=jnp.maximum(state.peak, peak))

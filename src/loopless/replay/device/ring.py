@@ -234,7 +234,11 @@ class RingBuffer(Ring):
     ) -> dict[str, Any]:
         """Return what `sample` does, with random words [2, *leading] that the caller has made."""
         check_words("RingBuffer.sample_from", words, 2)
-        slots = below(words, state.size)
+        # Once the oldest of a full ring are dropped (see `FrameBuffer`), they begin after the head
+        rest = jnp.uint32(self.capacity) - state.size.astype(jnp.uint32)
+        oldest = wrap(state.head.astype(jnp.uint32) + rest, self.capacity)
+        oldest = jnp.where(rest == 0, jnp.uint32(0), oldest)
+        slots = wrap(oldest + below(words, state.size), self.capacity)
         if newest:
             ages = lax.iota(jnp.int32, newest)[::-1] + 1
             ages = jnp.minimum(ages, jnp.maximum(state.size, 1)).astype(jnp.uint32)
@@ -242,6 +246,10 @@ class RingBuffer(Ring):
             latest = wrap(head + jnp.uint32(self.capacity) - ages, self.capacity)
             slots = slots.at[..., -newest:].set(latest)
         return self.gather(state, slots, gamma)
+
+    def drop(self, state: RingState, slots: jax.Array, lost: jax.Array) -> RingState:
+        """Return the state without the oldest transitions, those of `slots` that are `lost`."""
+        return state._replace(size=state.size - jnp.sum(lost, dtype=jnp.int32))
 
     def gather(self, state: RingState, indices: Any, gamma: Any = None) -> dict[str, Any]:
         """Return the transitions in slots `indices`, of any shape, as `sample` does."""
