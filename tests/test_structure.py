@@ -190,6 +190,7 @@ NOT_DATA = {
     "parsed",
     "ahead",
     "self.arrays",  # of a journal: one for each field, in blocks of a megabyte
+    "range(self.stack - 1)",  # the frames of one picture
     "runs",
     "product(runs, enumerate(self.arrays))",
     "iter(partial(_next_record, file, flush), None)",

@@ -52,6 +52,8 @@ class Box:
 
     one_hot_start: if these are one-hot rows of a Discrete space, the number that the first place
     stands for; None for all other observations.
+    stack: how many frames a picture is a stack of, in its last axis, the oldest first; 1 if it is
+    none; 0 if nothing is known about successive pictures.
     """
 
     shape: tuple[int, ...]
@@ -59,6 +61,7 @@ class Box:
     low: float | tuple[float, ...] = -np.inf
     high: float | tuple[float, ...] = np.inf
     one_hot_start: int | None = field(default=None, repr=False)
+    stack: int = field(default=0, repr=False)
 
     @property
     def is_image(self) -> bool:

@@ -163,7 +163,7 @@ class RunFolder:
     def config(self, cls: type) -> Any:
         """Return the run's config as an instance of the trainer's config class."""
         text = _read_small(self.config_file, "config.toml")
-        return configs.from_toml(cls, text, source=str(self.config_file))
+        return configs.from_run(cls, text, source=str(self.config_file))
 
     def change_config(self, config: Any) -> None:
         """Replace the config of the run."""

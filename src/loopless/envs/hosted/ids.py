@@ -20,6 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from loopless.envs import EnvError, refuse
 from loopless.envs.compiled import compiled_ids
+from loopless.envs.spaces import Box
 from loopless.refusals import check_count, did_you_mean
 
 _EXTRAS = {
@@ -152,6 +153,17 @@ def _missing(spec: EnvSpec, error: Exception) -> str:
         extra = "atari,other"  # the preprocessing resizes with OpenCV
     todo = f'pip install "gymnasium[{extra}]"' if extra else "Install the package that it names"
     return f"envs: {spec.id} needs a package that is not installed: {error}. {todo}."
+
+
+def count_frames(env: gymnasium.Env, obs: Box) -> int:
+    """Return of how many frames a picture of `env` is a stack, 1 if none; 0 if it is no picture."""
+    if not obs.is_image:
+        return 0
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.wrappers.FrameStackObservation):
+            return env.stack_size if obs.shape[-1] % env.stack_size == 0 else 1
+        env = env.env
+    return 1
 
 
 def _preprocess(env: gymnasium.Env) -> gymnasium.Env:

@@ -22,7 +22,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from loopless.envs import EnvError, EnvFault, spaces
-from loopless.envs.hosted import checks, hangs
+from loopless.envs.hosted import checks, hangs, ids
 from loopless.envs.hosted.blocks import Block
 from loopless.envs.hosted.checks import FLAGS, INTEGERS, NUMBERS
 from loopless.envs.hosted.hangs import Overdue
@@ -54,7 +54,8 @@ class EnvLoop:
                 raise self._raised(i, "when it was made", error) from error
         example: Any = self._envs[0]
         what = f"envs: {recipe.env_id}"
-        self.obs_space = spaces.observations(example.observation_space, what)
+        obs_space = spaces.observations(example.observation_space, what)
+        self.obs_space = replace(obs_space, stack=ids.count_frames(example, obs_space))
         self.action_space = spaces.actions(example.action_space, what)
         self.max_steps = recipe.max_steps or getattr(example.unwrapped, "max_steps", None)
         self.frame_rate = float(example.metadata.get("render_fps") or 30)

@@ -77,7 +77,8 @@ class FrameBuffer:
             problems.append(
                 f"obs has shape {obs.shape}, whose last axis is not {self.stack} frames"
             )
-        problems += [f"{name} is missing" for name in ("terminated", "truncated") - fields.keys()]
+        if not {"terminated", "truncated"} <= fields.keys():
+            problems.append("the fields terminated and truncated must be there")
         refuse("FrameBuffer", problems)
 
     @property
@@ -236,18 +237,21 @@ class FrameBuffer:
         batch = self.inner.sample(state.inner, key, batch_size, batches, **options)
         return self._expand(state, batch)
 
-    def gather(self, state: FramesState, indices: Any) -> dict[str, Any]:
+    def gather(self, state: FramesState, indices: Any, gamma: Any = None) -> dict[str, Any]:
         """Return the transitions in slots `indices`, of any shape, as `sample` does."""
-        return self._expand(state, self.inner.gather(state.inner, indices))
+        return self._expand(state, self.inner.gather(state.inner, indices, gamma))
 
-    def update_priorities(self, state: FramesState, indices: Any, priorities: Any) -> FramesState:
+    def update_priorities(
+        self, state: FramesState, indices: Any, priorities: Any, **options: Any
+    ) -> FramesState:
         """Call `update_priorities` of a prioritized buffer."""
-        inner = self.inner.update_priorities(state.inner, indices, priorities)
+        inner = self.inner.update_priorities(state.inner, indices, priorities, **options)
         return state._replace(inner=inner)
 
     def _expand(self, state: FramesState, batch: dict) -> dict:
         del batch["written"]
-        return batch | {name: self._stack(state, batch[name]) for name in ("obs", "next_obs")}
+        obs, next_obs = self._stack(state, batch["obs"]), self._stack(state, batch["next_obs"])
+        return batch | {"obs": obs, "next_obs": next_obs}
 
     def _stack(self, state: FramesState, newest: jax.Array) -> jax.Array:
         """Return the pictures [..., height, width, stack · c] whose newest frames are `newest`."""

@@ -62,8 +62,9 @@ def _without_free(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _complete(cls: type, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the `settings` of an older version, completed by defaults for keys that they lack."""
+    """Return the `settings` of an older version, completed for keys that they lack, as `from_run` does."""
     values, problems = toml.read_tree(cls, settings)
     if problems:
         return settings
+    values = {**getattr(cls, "BEFORE", {}), **values}
     return toml.tree_of(schema.build(cls, schema.nested(values)))

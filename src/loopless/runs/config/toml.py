@@ -61,6 +61,15 @@ def from_toml(cls: type[Config], text: str, source: str = "config.toml") -> Conf
     return _checked(cls, *_parse(schema.keys_of(cls), text, source))
 
 
+def from_run(cls: type[Config], text: str, source: str) -> Config:
+    """Return the config of a run; a setting that it does not mention means what it meant before.
+
+    That is its default, unless `cls.BEFORE` knows how runs were made before there was the setting.
+    """
+    values, problems = _parse(schema.keys_of(cls), text, source)
+    return _checked(cls, {**getattr(cls, "BEFORE", {}), **values}, problems)
+
+
 def to_toml(config: Any, header: str = "") -> str:
     """Return all values of a config as TOML, for `from_toml`. None is left out."""
     import tomli_w

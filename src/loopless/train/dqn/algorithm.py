@@ -241,9 +241,9 @@ def replay_buffer(config: DQN, obs: Box) -> Any:
     }  # fmt: skip
     fields |= {"next_action": ((), "int32")} if config.sarsa else {}
     kind = device.RingBuffer if config.prioritized == "off" else device.PrioritizedBuffer
-    options = {"n_step": config.n_step, "gamma": config.gamma, "envs": config.envs}
     try:
-        replay = kind(config.buffer_size, fields, **options)
+        replay = kind(config.buffer_size, fields, config.n_step, config.gamma, config.envs)
+        replay = device.FrameBuffer(replay, obs.stack) if config.keeps_once(obs) else replay
         jax.eval_shape(replay.init)  # which checks the memory
     except ValueError as error:
         raise BadConfig([str(error)]) from None

@@ -3,8 +3,9 @@
 `algorithm.py` uses them. This file needs no JAX, so that `--help` and a mistyped flag are quick.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from loopless.train.engine import options
 
@@ -23,6 +24,7 @@ class DQN(options.AgentOptions, options.RunOptions):
         "priority_epsilon", "explore_start", "explore_end", "explore_steps", "huber_delta",
         "learning_rate", "learning_rate_end", "weight_decay", "max_gradient_norm",
     )  # fmt: skip
+    BEFORE: ClassVar[Mapping[str, str]] = {"frames": "twice"}  # see `runs.config.from_run`
 
     overlap_events: int = 8
     """With overlap: number of events in one call. The same events happen one after the other; only
@@ -51,6 +53,9 @@ class DQN(options.AgentOptions, options.RunOptions):
 
     buffer_size: int = 10_000
     """Number of transitions that the replay buffer holds."""
+    frames: Literal["once", "twice"] = "once"
+    """Pictures of hosted environments in the replay buffer. once: each frame is stored once, and
+    stacks and successors are found from it. twice: every transition has its two observations."""
     batch_size: int = 128
     """Number of transitions in a batch."""
     learning_starts: int = 10_000
@@ -111,6 +116,10 @@ class DQN(options.AgentOptions, options.RunOptions):
     def update_size(self) -> int:
         """Transitions that one gradient step sees."""
         return self.batch_size * self.accumulate * (self.updates if self.mega_batch else 1)
+
+    def keeps_once(self, obs: Any) -> bool:
+        """Return whether the replay buffer stores each frame of such observations once."""
+        return self.frames == "once" and obs.stack > 0
 
     @property
     def draws(self) -> int:

@@ -4,6 +4,7 @@
 device. The policies are at the end.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopless.compiled.mlp import choose, generator
-from loopless.envs import Block, HostedEnvs
+from loopless.envs import Block, EnvError, HostedEnvs
 from loopless.envs.hosted.blocks import Transfer
 from loopless.nets.acting import Actor
 from loopless.nets.q_network import fold, plain_layers
@@ -153,6 +154,8 @@ class HostedDQN:
         before = self.envs.act_seconds
         policy = self._act_ahead if self.config.sarsa else self.policy
         self.envs.collect(policy, block.steps, out=block)
+        if self.config.keeps_once(self.envs.obs_space):
+            check_stacks(self.envs, block)
         clock.move("env", "act", self.envs.act_seconds - before)
         return block
 
@@ -226,8 +229,24 @@ def learning_keys(run_key: jax.Array, first: jax.Array, events: int) -> jax.Arra
     return jax.vmap(lambda n: jax.random.split(jax.random.fold_in(run_key, n))[1])(numbers)
 
 
+def check_stacks(envs: HostedEnvs, block: Block) -> None:
+    """Raise EnvError unless each successor is the observation before it, moved by one frame."""
+    step = envs.obs_space.shape[-1] // envs.obs_space.stack
+    same = (block.next_obs[..., :-step] == block.obs[..., step:]).all((2, 3, 4))
+    if not (same | ~block.valid).all():
+        raise EnvError(
+            f"envs: {envs.env_id}: a picture should be the last {envs.obs_space.stack} frames, and "
+            f"has others than the picture before it. Use --frames twice."
+        )
+
+
 def end_episodes(algorithm: DQNAlgorithm, replay: Any) -> Any:
     """Mark the newest transitions as truncated, because those added next do not continue them."""
+    if isinstance(replay, device.FramesState):
+        inner = end_episodes(
+            dataclasses.replace(algorithm, replay=algorithm.replay.inner), replay.inner
+        )
+        return replay._replace(inner=inner, ended=jnp.ones_like(replay.ended))
     plain = device.RingBuffer(
         algorithm.replay.capacity, dict(algorithm.replay.fields), envs=algorithm.config.envs
     )
