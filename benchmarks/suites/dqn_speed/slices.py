@@ -207,14 +207,16 @@ class Worker(AbstractContextManager):
     """A run in a child; a call makes a slice there. Use it in a `with`, which ends the child.
 
     The case may be of any suite, if it has a `trainer` and a method `config(**changes)`. The
-    child has two cores and as many threads as it likes.
+    child has two cores and as many threads as it likes; it runs the `main` of `module`.
     """
 
-    def __init__(self, case: Any, changes: dict[str, Any]) -> None:
+    def __init__(
+        self, case: Any, changes: dict[str, Any], module: str = "suites.dqn_speed.slices"
+    ) -> None:
         names = type(case).__module__, type(case).__name__
         request = json.dumps([*names, _plain(case), changes])
         self._child = subprocess.Popen(
-            command_line("suites.dqn_speed.slices", request),
+            command_line(module, request),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=unlimited(),
         )  # fmt: skip
         try:

@@ -62,7 +62,7 @@ def _without_free(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _complete(cls: type, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the `settings` of an older version, completed for keys that they lack, as `from_run` does."""
+    """Return the `settings` of an older version, completed as `toml.from_run` does."""
     values, problems = toml.read_tree(cls, settings)
     if problems:
         return settings
