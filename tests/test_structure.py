@@ -195,6 +195,7 @@ NOT_DATA = {
     "product(runs, enumerate(self.arrays))",
     "iter(partial(_next_record, file, flush), None)",
     "_OPEN",
+    "list(_owners)",  # buffers
     "self._arrays",  # of a packer: one for each field that is no single number
 }
 

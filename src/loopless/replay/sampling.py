@@ -50,8 +50,15 @@ def check_counts(where: str, batch_size, batches, **at_least_0) -> tuple[int, ..
     problems += [] if batches is None else check_count("batches", batches, 1)
     for name, count in at_least_0.items():
         problems += check_count(name, count, 0)
-    refuse(where, problems)
+    refuse(where, problems or check_draws(batch_size, batches))
     return (index(batch_size),) if batches is None else (index(batches), index(batch_size))
+
+
+def check_draws(batch_size, batches) -> list[str]:
+    """Return a problem if a call would draw more than an axis may have, 2³¹ − 1."""
+    if index(batch_size) * (1 if batches is None else index(batches)) < 2**31:
+        return []
+    return ["one call draws fewer than 2³¹ in all its batches; draw in several calls"]
 
 
 def check_windows(fields: Mapping[str, Field], n_step: int, gamma) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from loopless.replay.fields import Field
 from loopless.replay.host.ring import Ring
+from loopless.replay.locks import locked
 from loopless.replay.sampling import kernels
 from loopless.replay.storage.file import Persistent
 
@@ -74,6 +75,7 @@ class PrioritizedReplayBuffer(Ring, Persistent):
         return self._alpha
 
     @property
+    @locked
     def priorities(self) -> np.ndarray:
         """Return a copy of p^α of every filled slot."""
         return self._tree[self._leaves : self._leaves + self._size].copy()
@@ -83,6 +85,14 @@ class PrioritizedReplayBuffer(Ring, Persistent):
 
         An error lists all that is wrong, and nothing is added.
         """
+        lock = self._lock
+        lock.acquire()  # half the cost of a `with`
+        try:
+            self._add(transition)
+        finally:
+            lock.release()
+
+    def _add(self, transition: Mapping[str, Any]) -> None:
         first, count = self._append(transition)
         fill, peak = kernels().tree.fill, float(self._peak[0])
         if count >= self.capacity:
@@ -112,22 +122,28 @@ class PrioritizedReplayBuffer(Ring, Persistent):
         `library` is "numpy", "torch" (sharing memory) or "jax".
         """
         where = "PrioritizedReplayBuffer.sample"
-        plan = self._plan(where, batch_size, batches)
-        exponent = beta(self._batches_drawn) if callable(beta) else beta
-        _check_exponent(where, "beta", exponent)
-        if not self._tree[1] > 0:
-            raise RuntimeError(
-                f"{where}: all priorities are 0, so nothing can be drawn. "
-                f"Add a small number to priorities before update_priorities."
-            )
-        block, arrays = plan.allocate(where, out, library)
-        indices, weights = arrays["indices"].reshape(-1), arrays["weights"].reshape(-1)
-        batch = plan.leading[-1]
-        kernels().tree.draw(self._tree, self._random, batch, float(exponent), indices, weights)
-        self._gather(plan, block, arrays)
-        self._batches_drawn += plan.count // batch
-        return plan.deliver(where, arrays, out, library)
+        lock = self._lock
+        lock.acquire()  # half the cost of a `with`
+        try:
+            plan = self._plan(where, batch_size, batches)
+            exponent = beta(self._batches_drawn) if callable(beta) else beta
+            _check_exponent(where, "beta", exponent)
+            if not self._tree[1] > 0:
+                raise RuntimeError(
+                    f"{where}: all priorities are 0, so nothing can be drawn. "
+                    f"Add a small number to priorities before update_priorities."
+                )
+            block, arrays = plan.allocate(where, out, library)
+            indices, weights = arrays["indices"].reshape(-1), arrays["weights"].reshape(-1)
+            batch = plan.leading[-1]
+            kernels().tree.draw(self._tree, self._random, batch, float(exponent), indices, weights)
+            self._gather(plan, block, arrays)
+            self._batches_drawn += plan.count // batch
+            return plan.deliver(where, arrays, out, library)
+        finally:
+            lock.release()
 
+    @locked
     def update_priorities(self, indices, priorities) -> None:
         """Give the transitions at `indices` new `priorities`, which are raised to alpha here.
 

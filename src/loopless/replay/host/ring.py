@@ -17,6 +17,7 @@ from loopless.replay.casts import NUMPY, convert_all, leading_shape
 from loopless.replay.fields import Field, declaration, flatten, parse_fields, top_name, unflatten
 from loopless.replay.host.packed import PackedRows, Successors, pair_fields
 from loopless.replay.host.packer import Packer
+from loopless.replay.locks import give_lock, locked
 from loopless.replay.sampling import (
     LAST,
     MOST_PLANS,
@@ -81,6 +82,7 @@ class Ring:
         self._single_copy = single_copy
         self._successors = Successors(self._rows, pairs, self._envs) if pairs else None
         self._head = self._size = 0
+        give_lock(self)
         self._random = new_generator(seed)
         self._plans: dict[tuple[int, int | None], Plan] = {}
         self._nested = any("/" in name for name in parsed)
@@ -204,6 +206,7 @@ class Ring:
         if self._successors:
             self._successors.gather(arrays, last)
 
+    @locked
     def state(self) -> dict[str, Any]:
         """Return copies of all that `restore` needs to go on from here: arrays and ints."""
         data = {name: view[: self._size].copy() for name, view in self._rows.views.items()}
@@ -213,6 +216,7 @@ class Ring:
             self._successors.gather(data, np.arange(self._size))
         return {f"data/{name}": array for name, array in data.items()} | self._numbers()
 
+    @locked
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a `state()` of equal capacity, envs and fields; on an error nothing changes."""
         where = f"{type(self).__name__}.restore"
@@ -307,6 +311,9 @@ class ReplayBuffer(Ring, Persistent):
     be larger than memory. `flush` makes them permanent, `close` flushes, and
     `ReplayBuffer.open(path)` goes on from the last flush, also after a crash. One process at a
     time may write.
+
+    Threads may share a buffer: each call has it to itself. After a fork, parent and child each have
+    their own copy in memory, with equal generators, so that both draw the same indices.
     """
 
     def __init__(
@@ -331,7 +338,12 @@ class ReplayBuffer(Ring, Persistent):
 
         An error lists all that is wrong, and nothing is added.
         """
-        self._append(transition)
+        lock = self._lock
+        lock.acquire()  # half the cost of a `with`
+        try:
+            self._append(transition)
+        finally:
+            lock.release()
 
     def sample(
         self,
@@ -349,21 +361,33 @@ class ReplayBuffer(Ring, Persistent):
         are filled instead. `library` is "numpy", "torch" (sharing memory) or "jax".
         """
         where = "ReplayBuffer.sample"
-        plan = self._plan(where, batch_size, batches)
-        if newest.__class__ is not int:
-            refuse(where, check_count("newest", newest, 0))
-        if not 0 <= newest <= batch_size:
-            raise ValueError(
-                f"{where}: newest must be from 0 to batch_size={batch_size}; received {newest}."
+        lock = self._lock
+        lock.acquire()  # half the cost of a `with`
+        try:
+            plan = self._plan(where, batch_size, batches)
+            if newest.__class__ is not int:
+                refuse(where, check_count("newest", newest, 0))
+            if not 0 <= newest <= batch_size:
+                raise ValueError(
+                    f"{where}: newest must be from 0 to batch_size={batch_size}; received {newest}."
+                )
+            block, arrays = plan.allocate(where, out, library)
+            rows, ring = self._rows, kernels().ring
+            draw = (
+                self._random,
+                self._size,
+                self._head,
+                rows.capacity,
+                plan.leading[-1],
+                int(newest),
             )
-        block, arrays = plan.allocate(where, out, library)
-        rows, ring = self._rows, kernels().ring
-        draw = (self._random, self._size, self._head, rows.capacity, plan.leading[-1], int(newest))
-        if self._n_step > 1 or self._successors:
-            ring.draw(*draw, arrays["indices"].reshape(-1))
-            self._gather(plan, block, arrays)
-        else:
-            ring.sample(*draw, block, plan.count, rows.packed, rows.stride, plan.table)
-            if plan.large:
-                plan.gather_large(rows, block, arrays)
-        return plan.deliver(where, arrays, out, library)
+            if self._n_step > 1 or self._successors:
+                ring.draw(*draw, arrays["indices"].reshape(-1))
+                self._gather(plan, block, arrays)
+            else:
+                ring.sample(*draw, block, plan.count, rows.packed, rows.stride, plan.table)
+                if plan.large:
+                    plan.gather_large(rows, block, arrays)
+            return plan.deliver(where, arrays, out, library)
+        finally:
+            lock.release()

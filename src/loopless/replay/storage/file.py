@@ -20,6 +20,7 @@ from loopless.files import atomic, tensors
 from loopless.refusals import check_count, check_names, refuse
 from loopless.replay.casts import convert_all
 from loopless.replay.fields import Field
+from loopless.replay.locks import locked
 
 VERSION = 1
 MANIFEST, CHECKSUM = "loopless", "loopless_sha256"  # keys of the file's metadata
@@ -36,6 +37,7 @@ class Persistent:
     """
 
     _storage: Any
+    _lock: Any
     state: Any
     restore: Any
     _settings: Any
@@ -59,6 +61,7 @@ class Persistent:
         buffer.restore(state)
         return buffer
 
+    @locked
     def flush(self) -> None:
         """Make all that a buffer with storage="memmap" holds now permanent, in its files.
 
@@ -83,6 +86,7 @@ class Persistent:
             raise
         return buffer
 
+    @locked
     def close(self) -> None:
         """Flush a buffer with storage="memmap" and let others open it; it is not used again."""
         if self._storage.in_files and not self._storage.closed:

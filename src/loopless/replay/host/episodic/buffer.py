@@ -22,6 +22,7 @@ from loopless.replay.host.episodic.episodes import (
     read_row,
     read_weights,
 )
+from loopless.replay.locks import give_lock, locked
 from loopless.replay.storage.file import UNCHANGED, Persistent
 from loopless.replay.storage.memory import choose_storage, readable_bytes
 
@@ -95,6 +96,7 @@ class EpisodicReplayBuffer(Persistent):
             where, index(capacity), parsed, seed, by_row=law == "episode", storage=self._storage
         )
         self._draws = EpisodicDraws(self._arena)
+        give_lock(self)
 
     @classmethod
     def from_padded(
@@ -186,9 +188,15 @@ class EpisodicReplayBuffer(Persistent):
         """
         where, arena = "EpisodicReplayBuffer.add_episode", self._arena
         values = flatten(where, step)
-        arena.write(
-            read_row(where, values, terminals, valid, arena.fields, self.terminals, arena.capacity)
+        row = read_row(
+            where, values, terminals, valid, arena.fields, self.terminals, arena.capacity
         )
+        lock = self._lock
+        lock.acquire()  # half the cost of a `with`
+        try:
+            arena.write(row)
+        finally:
+            lock.release()
 
     def sample(
         self,
@@ -210,10 +218,16 @@ class EpisodicReplayBuffer(Persistent):
         by row. With `out`, a dict like the result, its arrays are filled instead. `library` is
         "numpy", "torch" (sharing memory) or "jax".
         """
-        return self._draws.draw(
-            "EpisodicReplayBuffer.sample", "next_obs", batch_size, discount,
-            max_horizon=max_horizon, batches=batches, episodes=episodes, out=out, library=library,
-        )  # fmt: skip
+        lock = self._lock
+        lock.acquire()  # half the cost of a `with`
+        try:
+            return self._draws.draw(
+                "EpisodicReplayBuffer.sample", "next_obs", batch_size, discount,
+                max_horizon=max_horizon, batches=batches, episodes=episodes, out=out,
+                library=library,
+            )  # fmt: skip
+        finally:
+            lock.release()
 
     def sample_goals(
         self, batch_size: int, *, discount: float, **options: Unpack[DrawOptions]
@@ -223,7 +237,12 @@ class EpisodicReplayBuffer(Persistent):
         The draws and the options are those of `sample`; "next_obs" is called "goal".
         """
         where = "EpisodicReplayBuffer.sample_goals"
-        return self._draws.draw(where, "goal", batch_size, discount, **options)
+        lock = self._lock
+        lock.acquire()  # half the cost of a `with`
+        try:
+            return self._draws.draw(where, "goal", batch_size, discount, **options)
+        finally:
+            lock.release()
 
     def sample_starts(
         self,
@@ -235,15 +254,22 @@ class EpisodicReplayBuffer(Persistent):
         library: str = "numpy",
     ) -> Any:
         """Return the fields at starts, and "indices": what `sample` draws, without later states."""
-        return self._draws.draw(
-            "EpisodicReplayBuffer.sample_starts", None, batch_size, 0,
-            batches=batches, episodes=episodes, out=out, library=library,
-        )  # fmt: skip
+        lock = self._lock
+        lock.acquire()  # half the cost of a `with`
+        try:
+            return self._draws.draw(
+                "EpisodicReplayBuffer.sample_starts", None, batch_size, 0,
+                batches=batches, episodes=episodes, out=out, library=library,
+            )  # fmt: skip
+        finally:
+            lock.release()
 
+    @locked
     def rows_of(self, indices) -> np.ndarray:
         """Return which row each flat index is in (0 is the oldest); raise if no step is there."""
         return self._arena.queue.rows_of("EpisodicReplayBuffer.rows_of", np.asarray(indices))
 
+    @locked
     def set_row_weights(self, weights) -> None:
         """Draw rows in proportion to `weights` [rows], oldest first; None makes all equal.
 
@@ -256,6 +282,7 @@ class EpisodicReplayBuffer(Persistent):
             refuse(where, self._arena.check_weights(rows=array), note=UNCHANGED)
         self._arena.weigh_rows(array)
 
+    @locked
     def set_step_weights(self, weights) -> None:
         """Draw starts in proportion to `weights` [len(buffer)], oldest first; None makes all equal.
 
@@ -270,12 +297,14 @@ class EpisodicReplayBuffer(Persistent):
             refuse(where, self._arena.check_weights(steps=array), note=UNCHANGED)
         self._arena.weigh_steps(array)
 
+    @locked
     def state(self) -> dict[str, Any]:
         """Return copies of all that `restore` needs to go on from here: arrays and ints."""
         views = self._arena.rows.views
         data = {f"data/{name}": self._arena.in_order(view) for name, view in views.items()}
         return data | self._unmapped()
 
+    @locked
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a `state()` of the same declaration; on an error nothing changes."""
         saved.restore(self._arena, "EpisodicReplayBuffer.restore", state, self._declared())

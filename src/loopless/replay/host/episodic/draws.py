@@ -11,7 +11,7 @@ from typing import Any
 from loopless.refusals import check_count, refuse
 from loopless.replay.fields import top_name
 from loopless.replay.host.episodic.arena import NO_WEIGHTS, Arena
-from loopless.replay.sampling import MOST_PLANS, Plan, kernels, plan_draws
+from loopless.replay.sampling import MOST_PLANS, Plan, check_draws, kernels, plan_draws
 
 FARTHEST = 2**31  # steps, a horizon that caps nothing
 
@@ -111,6 +111,7 @@ def _read_counts(where: str, batch_size, batches, episodes, max_horizon, discoun
     problems = check_count("batch_size", batch_size, 1)
     for name, count in others.items():
         problems += [] if count is None else check_count(name, count, 1)
+    problems = problems or check_draws(batch_size, batches)
     if not problems and episodes is not None and batch_size % episodes:
         problems.append(f"batch_size={batch_size} is not a multiple of episodes={episodes}")
     try:

@@ -15,6 +15,7 @@ from loopless.replay.casts import LIBRARIES
 from loopless.replay.fields import Field, flatten, parse_field, parse_fields
 from loopless.replay.host.rollout.columns import Columns, Shuffler, batch_bounds
 from loopless.replay.host.rollout.estimates import Ends, estimate
+from loopless.replay.locks import give_lock, locked
 from loopless.replay.storage.file import read_fields, read_numbers
 from loopless.replay.storage.memory import readable_bytes
 
@@ -51,6 +52,8 @@ class RolloutBuffer:
     Batches are drawn by the buffer's own generator: one seed gives one order in both libraries.
     """
 
+    _lock: Any
+
     def __init__(
         self,
         steps: int,
@@ -78,6 +81,14 @@ class RolloutBuffer:
         self._ends = Ends(self._columns, same_step)
         self._shuffler = Shuffler(int(seed))
         self._finished = False
+        give_lock(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, copied: dict[str, Any]) -> None:
+        vars(self).update(copied)
+        give_lock(self)
 
     @property
     def nbytes(self) -> int:
@@ -144,9 +155,11 @@ class RolloutBuffer:
         arrays = self._columns.convert(where, values, leading, problems, "Nothing was added.")
         if self._ends.same_step:
             arrays = {"final_values": 0, "bootstrapped": final_values is not None} | arrays
-        self._columns.append(where, chosen, arrays)
-        self._changed()
+        with self._lock:
+            self._columns.append(where, chosen, arrays)
+            self._changed()
 
+    @locked
     def pending(self) -> tuple[Any, Any]:
         """Return (step indices, env indices) of truncated rows that wait for a successor's value.
 
@@ -155,6 +168,7 @@ class RolloutBuffer:
         steps, envs = self._ends.pending()
         return self._library.array(steps), self._library.array(envs)
 
+    @locked
     def bootstrap(self, values) -> None:
         """Fill in the values [k] of the successors of the k `pending` rows, in that order."""
         steps, envs = self._ends.pending()
@@ -167,6 +181,7 @@ class RolloutBuffer:
             self._columns.data["bootstrapped"][cells] = True
             self._changed()
 
+    @locked
     def end_with_penalty(self, env: int, penalty: float) -> int:
         """Make `env`'s last row a true terminal with reward `penalty`, and forfeit its episode.
 
@@ -184,6 +199,7 @@ class RolloutBuffer:
         self._changed()
         return earlier
 
+    @locked
     def clear(self, env: int | None = None, *, after_reset: bool = False) -> None:
         """Forget the rows of all envs, or of one; nothing of them is returned again.
 
@@ -195,6 +211,7 @@ class RolloutBuffer:
         self._columns.forget(chosen)
         self._changed()
 
+    @locked
     def finish(
         self,
         last_values=None,
@@ -261,12 +278,14 @@ class RolloutBuffer:
         data = self._training() | {"valid": valid}
         return self._columns.gather(data, 1, batches, self._columns.changes)
 
+    @locked
     def state(self) -> dict[str, Any]:
         """Return copies of all that `restore` needs to go on from here: arrays and ints."""
         names = self._saved(self._finished)
         rows = {f"data/{name}": self._library.copy(self._columns.view(name)) for name in names}
         return rows | self._numbers()
 
+    @locked
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a `state()` of the same steps, envs and fields; on an error nothing changes."""
         where, columns = "RolloutBuffer.restore", self._columns
