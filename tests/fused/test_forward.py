@@ -468,6 +468,27 @@ def test_a_module_that_moved_is_refused_at_the_call(change):
         act(observations(1))
 
 
+def test_a_square_weight_transposed_on_the_same_memory_is_noticed():
+    module = make("mlp")
+    act = forward(module)
+    act(observations(1))
+    address = module[2].weight.data_ptr()
+    module[2].weight.data = module[2].weight.data.t()
+    assert module[2].weight.data_ptr() == address
+    with pytest.raises(TypeError, match='"weight" is not contiguous'):
+        act(observations(1))
+    module[2].weight.data = module[2].weight.data.contiguous()
+    assert_equal(act(observations(3)), expect(module, observations(3)))
+
+
+def test_a_global_hook_is_refused_at_the_call():
+    act = forward(make("mlp"))
+    hook = nn.modules.module.register_module_forward_pre_hook(lambda *_: None)
+    with hook, pytest.raises(ValueError, match="global forward hooks"):
+        act(observations(1))
+    act(observations(1))
+
+
 def test_a_hook_is_refused_at_the_call():
     module = make("mlp")
     act = forward(module)

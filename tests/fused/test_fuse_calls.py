@@ -218,6 +218,55 @@ def test_wrong_draws_are_noticed_before_anything_moves(wrong, message, monkeypat
     assert memory(net, optimizer) == before
 
 
+def noisy_critic(net, batch):
+    """Smooth the targets by noise, as TD3 does, and drop some of the units."""
+    hidden = F.dropout(torch.tanh(net[0](batch["obs"])), 0.3)
+    noise = (0.2 * torch.randn_like(batch["reward"])).clamp(-0.5, 0.5)
+    return F.mse_loss(net[2](hidden)[:, 0], batch["reward"] + noise), {"noise": noise}
+
+
+@pytest.mark.parametrize("wrong", ["aten.clamp.default", "aten.mm.default"])
+def test_a_random_loss_is_compared_under_equal_draws(wrong, monkeypatch):
+    net = network()
+    optimizer = torch.optim.Adam(net.parameters())
+    right = lowering.OPERATORS[wrong]
+    mutants = lowering.OPERATORS | {wrong: lambda *args, **options: 1.01 * right(*args, **options)}
+    monkeypatch.setattr(lowering, "OPERATORS", mutants)
+    before, drawn = memory(net, optimizer), torch.get_rng_state()
+    with pytest.raises(FuseError, match=r"differs by .* from eager PyTorch.*in noisy_critic"):
+        ll.fuse(noisy_critic, net, optimizer, random=True)(first(batches(1)))
+    assert memory(net, optimizer) == before
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_a_random_loss_that_is_right_is_not_refused():
+    net = network()
+    step = ll.fuse(noisy_critic, net, torch.optim.Adam(net.parameters()), random=True)
+    assert step(first(batches(1)))[0].isfinite()
+
+
+def rounded(net, batch):
+    """Compute in a coarser type than the module's."""
+    hidden = torch.tanh(net[0](batch["obs"])).bfloat16()
+    return F.mse_loss((hidden @ net[2].weight.bfloat16().t()).float()[:, 0], batch["reward"])
+
+
+def test_a_cast_to_a_coarser_type_is_compared_as_coarsely(monkeypatch):
+    net, one = network(), first(batches(1, rows=64))
+    optimizer = torch.optim.SGD([*net.parameters()], lr=0.1)
+    right = check._evaluate
+    for error, refused in ((0.01, False), (0.2, True)):
+        monkeypatch.setattr(
+            check, "_evaluate", lambda *a, e=error: [x * (1 + e) for x in right(*a)]
+        )
+        step = ll.fuse(rounded, net, optimizer)
+        if refused:
+            with pytest.raises(FuseError, match="the loss differs by"):
+                step(one)
+        else:
+            step(one)
+
+
 def test_the_first_call_leaves_the_generators():
     net = network()
     step = ll.fuse(mse, net, torch.optim.SGD(net.parameters(), lr=0.1))

@@ -237,3 +237,28 @@ def test_batches_of_any_layout():
     torch.testing.assert_close(value, expected, rtol=0, atol=1e-6)
     value += 1  # writable, and nobody else's
     step((obs[::-1], batch[1]))
+
+
+def test_the_tensors_of_a_distribution_are_read_anew():
+    prior = torch.distributions.Normal(torch.zeros(2).double(), torch.ones(2).double())
+
+    def loss(net, batch):
+        return -prior.log_prob(net(batch["obs"])).mean()
+
+    pair = Pair(sgd, torch.float64)
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0], check="never")
+    assert_same(step, loss, pair)
+    prior.loc = torch.full((2,), 3.0).double()
+    assert_same(step, loss, pair)
+
+
+def test_a_weight_that_is_transposed_on_its_memory():
+    def loss(net, batch):
+        return F.mse_loss(net(batch["obs"]), batch["obs"])
+
+    pair = Pair(sgd, net=nn.Linear(3, 3).double())
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0], check="never")
+    assert_same(step, loss, pair)
+    for net in (pair.fused, pair.plain):
+        net.weight.data = net.weight.data.t()
+    assert_same(step, loss, pair)

@@ -1,5 +1,6 @@
 """What `fuse` refuses: one sentence with the thing and the line, and nothing has moved."""
 
+import functools
 import re
 
 import pytest
@@ -7,6 +8,10 @@ import torch
 import torch.nn.functional as F
 from support.fused import batches, first, memory, network, q_loss
 from torch import nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 import loopless as ll
 from loopless.fused.blame import FuseError
@@ -293,6 +298,26 @@ HOOKED = {
         lambda net, _: net[2].bias.register_post_accumulate_grad_hook,
         r"2\.bias has a gradient hook",
     ),
+    "global": (
+        lambda *_: torch.nn.modules.module.register_module_forward_hook,
+        "there is a global forward hook, on all modules",
+    ),
+    "global, before": (
+        lambda *_: torch.nn.modules.module.register_module_forward_pre_hook,
+        "there is a global forward pre hook, on all modules",
+    ),
+    "global, of gradients": (
+        lambda *_: torch.nn.modules.module.register_module_full_backward_hook,
+        "there is a global backward hook, on all modules",
+    ),
+    "global, before any step": (
+        lambda *_: register_optimizer_step_pre_hook,
+        r"Adam has a hook on step\(\)",
+    ),
+    "global, after any step": (
+        lambda *_: register_optimizer_step_post_hook,
+        r"Adam has a hook on step\(\)",
+    ),
     "before step": (lambda _, adam: adam.register_step_pre_hook, r"Adam has a hook on step\(\)"),
     "after step": (lambda _, adam: adam.register_step_post_hook, r"Adam has a hook on step\(\)"),
 }
@@ -303,12 +328,22 @@ def test_a_hook_that_comes_later(fused, name):
     net, target, optimizer, step = fused
     register, message = HOOKED[name]
     handle = register(net, optimizer)(lambda *_: None)
-    before, where = memory(net, optimizer), LINE if name == "module" else rf"\({HERE}\)$"
+    of_modules = name in {"module", "global", "global, before", "global, of gradients"}
+    before, where = memory(net, optimizer), LINE if of_modules else rf"\({HERE}\)$"
     with pytest.raises(FuseError, match=f"^fuse: {message}.*{where}"):
         step.many(batches(2), target)
     assert memory(net, optimizer) == before
     handle.remove()
     step.many(batches(2), target)
+
+
+def test_a_global_hook_that_came_first():
+    net = network()
+    with torch.nn.modules.module.register_module_forward_hook(lambda *_: None):
+        with pytest.raises(FuseError, match=rf"a global forward hook.*{LINE}"):
+            ll.fuse(q_loss, net, adam(net))
+        with pytest.raises(ValueError, match="forward: there are global forward hooks"):
+            ll.forward(net)
 
 
 def test_a_module_that_changed_its_shape(fused):
@@ -347,6 +382,30 @@ def test_a_view_of_a_parameter_that_would_go_stale():
         return F.mse_loss(net(batch["obs"]).mean(), flat.mean())
 
     with pytest.raises(FuseError, match=r"view of 0\.weight"):
+        ll.fuse(loss, net, adam(net))(ONE)
+
+
+HIDDEN = {"scale": torch.ones(2)}
+
+
+@functools.lru_cache
+def cached_scale():
+    return torch.ones(2)
+
+
+def through_a_name(net, batch):
+    return (net(batch["obs"]) * HIDDEN["".join(["sc", "ale"])]).mean()
+
+
+def through_a_cache(net, batch):
+    return (net(batch["obs"]) * cached_scale()).mean()
+
+
+@pytest.mark.parametrize("loss", [through_a_name, through_a_cache])
+def test_a_tensor_whose_replacement_would_go_unnoticed(loss):
+    net = network()
+    message = rf"reads a tensor of shape \(2,\).*{HERE}.*pass it in the batch"
+    with pytest.raises(FuseError, match=message):
         ll.fuse(loss, net, adam(net))(ONE)
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from loopless.fused import batches, client, optimizers
 from loopless.fused.blame import FuseError, first_line
@@ -39,7 +38,6 @@ class Compiled:
     recipe: Recipe
     run: Callable
     results: list[Layout]  # of what `run` returns, once it has run
-    unknown: list[torch.Tensor]  # tensors that no reading knows, kept as they are
     sources: list[tuple]  # of each cell: (place,), or (stage, parameter, moment)
     trained: list[tuple[int, int]]  # (stage, parameter) of each trained parameter
     blocks: list[Block]
@@ -58,15 +56,14 @@ def forms(stages: list[Stage]) -> list[Settings]:
 def capture_all(
     stages: list[Stage], call: Call, reading: Reading, *, random: bool
 ) -> list[Captured]:
-    """Return the captured losses; each knows the tensors that the ones before it met."""
+    """Return the captured losses."""
     slots = call.slots(reading)
     leaves = call.sample(0, slots)
-    tensors, captured = list(reading.tensors), []
+    captured = []
     for stage in stages:
         parameters = [tensor for tensor, _, _ in stage.parameters()]
         loss = call.loss(stage, slots)
-        captured.append(capture(loss, parameters, tensors, leaves, random=random))
-        tensors = captured[-1].tensors
+        captured.append(capture(loss, parameters, reading.tensors, leaves, random=random))
     return captured
 
 
@@ -84,7 +81,7 @@ def assemble(
 
     With `apart` each parameter has its own numbers, because their counts of steps differ.
     """
-    tensors = captured[-1].tensors
+    tensors = reading.tensors
     parameters = [stage.parameters() for stage in stages]
     trained = [(stage, n) for stage, each in enumerate(captured) for n in each.reached]
     places = {pair: reading.index(parameters[pair[0]][pair[1]][0]) for pair in trained}
@@ -153,9 +150,8 @@ def assemble(
         call.updates,
     )
     program, results = build(recipe)
-    unknown = tensors[len(reading.tensors) :]
     run = client.compile(program)
-    return Compiled(recipe, run, results, unknown, list(cells), trained, blocks, width)
+    return Compiled(recipe, run, results, list(cells), trained, blocks, width)
 
 
 def _blocks(

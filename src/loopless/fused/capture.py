@@ -80,13 +80,15 @@ class Captured:
     """
 
     function: Callable[..., list]
-    tensors: list[torch.Tensor]  # those in the reading, then those that nobody else knows
+    tensors: list[torch.Tensor]  # those in the reading
     used: list[bool]  # of the arguments, which ones the function reads
     reached: list[int]  # places of parameters, among those asked for, that have a gradient
     written: list[int]  # places in `tensors` that the loss writes to
     extras: Any  # the structure of the extras
     constants: list  # for each leaf of the extras: its value if it is no tensor, else TENSOR
     random: bool
+    graph: GraphModule
+    coarsest: torch.dtype | None  # the floating dtype of the fewest bits that the loss computes in
 
     @property
     def has_extras(self) -> bool:
@@ -108,11 +110,8 @@ def capture(
     random: bool,
 ) -> Captured:
     """Return a loss and its gradients by `parameters` as a function of arrays."""
-    tensors = list(tensors)
     graph, reached, extras = _trace(loss, parameters, tensors, leaves)
-    if unknown := _unknown(graph):
-        tensors += unknown
-        graph, reached, extras = _trace(loss, parameters, tensors, leaves)
+    _refuse_hidden(graph)
     written = _take_writes(graph, len(tensors))
     drawn = [node for node in graph.graph.nodes if is_random(node)]
     if drawn and not random:
@@ -132,7 +131,15 @@ def capture(
         structure,
         [TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in extra_leaves],
         bool(drawn),
+        graph,
+        _coarsest(graph),
     )
+
+
+def _coarsest(graph: GraphModule) -> torch.dtype | None:
+    values = [node.meta.get("val") for node in graph.graph.nodes if node.users]
+    kinds = {v.dtype for v in values if isinstance(v, torch.Tensor) and v.is_floating_point()}
+    return max(kinds, key=lambda kind: torch.finfo(kind).eps, default=None)
 
 
 def _at(place: str) -> str:
@@ -185,15 +192,20 @@ def _explain(error: Exception) -> str:
     return f"the loss cannot be traced: {reason}"
 
 
-def _unknown(graph: GraphModule) -> list[torch.Tensor]:
-    """Return the tensors that a graph holds as constants, but those made by the loss itself."""
-    held = [
-        getattr(graph, str(node.target))
-        for node in graph.graph.nodes
-        if node.op == "get_attr"
-        and any(user.target is not aten.lift_fresh_copy.default for user in node.users)
-    ]
-    return list({id(tensor): tensor for tensor in held}.values())
+def _refuse_hidden(graph: GraphModule) -> None:
+    """Refuse a tensor that nobody but the loss can find: another in its place would go unnoticed.
+
+    Tensors that the loss itself has made are constants of the graph too, and are fine.
+    """
+    for node in graph.graph.nodes:
+        users = [u for u in node.users if u.target is not aten.lift_fresh_copy.default]
+        if node.op == "get_attr" and users:
+            shape = tuple(getattr(graph, str(node.target)).shape)
+            raise FuseError(
+                f"fuse: the loss reads a tensor of shape {shape} by a way that cannot be followed"
+                f"{_at(where(users[0]))}, so that a later change would go unnoticed; pass it in "
+                "the batch or as a further argument of the loss"
+            )
 
 
 def _take_writes(graph: GraphModule, tensors: int) -> list[int]:

@@ -12,11 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 import torch
+from torch.fx import GraphModule, Interpreter, Node
 
 from loopless.fused import batches, client, eager, optimizers
 from loopless.fused.blame import FuseError, first_line
 from loopless.fused.calls import Call
 from loopless.fused.capture import Captured, undone
+from loopless.fused.lowering import is_random
 from loopless.fused.reads import Reading
 from loopless.fused.stages import Stage
 
@@ -29,8 +31,9 @@ def check_losses(
 ) -> None:
     """Refuse a program whose values or gradients on one batch are not PyTorch's.
 
-    A loss that draws random numbers draws others than PyTorch: of its values and gradients only
-    shapes are compared, and whether they are finite.
+    A loss that draws random numbers draws others than PyTorch. Of its own values and gradients only
+    shapes are compared, and whether they are finite; then its graph is run by PyTorch, and values
+    and gradients under the same draws are compared.
     """
     slots = call.slots(reading)
     leaves = call.sample(update, slots)
@@ -46,7 +49,7 @@ def check_losses(
         reached = [gradients[n] for n in each.reached]
         ours = _evaluate(each, leaves)
         largest = max(float(g.abs().max()) if g.numel() else 0.0 for g in reached)
-        tolerance = _tolerance(each, leaves)
+        tolerance = _tolerance(each)
         for name, own, other in zip(names, ours, [value, *tensors, *reached], strict=False):
             other, place = other.detach(), first_line(stage.loss)
             _compare_shapes(name, own, other, place)
@@ -54,26 +57,47 @@ def check_losses(
                 _compare_finite(name, own, other, place)
             else:
                 _compare(name, own, other, tolerance, largest, place)
+        if each.random:
+            with undone(reading.tensors), torch.no_grad():
+                recorder = _Recorder(each.graph)
+                outputs = recorder.run(*(t.detach().clone() for t in (*each.tensors, *leaves)))
+            ours = _evaluate(each, leaves, recorder.draws)
+            for name, own, other in zip(names, ours, outputs, strict=False):
+                _compare(name, own, other, tolerance, largest, first_line(stage.loss))
 
 
-def _evaluate(captured: Captured, leaves: list[torch.Tensor]) -> list[np.ndarray]:
+class _Recorder(Interpreter):
+    """Runs a graph in PyTorch and keeps what was drawn, by the names of the nodes."""
+
+    def __init__(self, graph: GraphModule):
+        super().__init__(graph)
+        self.draws: dict[str, np.ndarray] = {}
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if is_random(n):
+            self.draws[n.name] = batches.as_numpy(result)
+        return result
+
+
+def _evaluate(
+    captured: Captured, leaves: list[torch.Tensor], draws: dict[str, np.ndarray] | None = None
+) -> list[np.ndarray]:
     arrays = [batches.as_numpy(tensor) for tensor in (*captured.tensors, *leaves)]
     nothing = np.zeros((), np.float32)
     passed = [a if used else nothing for a, used in zip(arrays, captured.used, strict=True)]
 
     def run(*arrays: Any) -> list:
-        key = {"key": jax.random.key(0)} if captured.random else {}
-        return captured.function(*arrays, **key)
+        key = {"key": jax.random.key(0)} if captured.random and draws is None else {}
+        return captured.function(*arrays, **key, draws=draws)
 
     with client.x64(), client.keeping_programs():
         return [np.asarray(x) for x in client.compile(run)(*passed)]
 
 
-def _tolerance(captured: Captured, leaves: list[torch.Tensor]) -> float:
-    """Return the tolerance of the coarsest type among the tensors that the loss reads."""
-    read = zip((*captured.tensors, *leaves), captured.used, strict=True)
-    kinds = [tensor.dtype for tensor, used in read if used]
-    return max((TOLERANCES.get(kind, 0.0) for kind in kinds), default=0.0)
+def _tolerance(captured: Captured) -> float:
+    """Return the tolerance of the coarsest type that the loss reads or computes in."""
+    return 0.0 if captured.coarsest is None else TOLERANCES.get(captured.coarsest, 0.0)
 
 
 def _compare_shapes(name: str, own: np.ndarray, other: torch.Tensor, where: str) -> None:

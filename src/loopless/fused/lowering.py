@@ -5,7 +5,7 @@ The operators stand in the tables of `operators/`. Whoever calls the function tr
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -38,7 +38,8 @@ def lower(graph: GraphModule, *, random: bool = False) -> Callable[..., list]:
 
     It takes one array for each placeholder and returns a flat list, with None where the graph
     returns None. With `random`, it takes a PRNG key by the keyword `key` too, and each random
-    operator draws from its own part of it.
+    operator draws from its own part of it. By the keyword `draws` it takes instead what each of
+    them drew, by the name of its node.
     """
     nodes = _live_nodes(graph)
     problems = [f"{missing} is not supported" for missing in _missing(nodes)]
@@ -59,16 +60,21 @@ def lower(graph: GraphModule, *, random: bool = False) -> Callable[..., list]:
     (output,) = (node for node in nodes if node.op == "output")
     results = tree_leaves(output.args[0])
 
-    def function(*arrays, key: jax.Array | None = None) -> list:
+    def function(
+        *arrays, key: jax.Array | None = None, draws: Mapping[str, Any] | None = None
+    ) -> list:
         if len(arrays) != len(placeholders):
             raise TypeError(
                 f"lower: the graph takes {len(placeholders)} arrays; received {len(arrays)}"
             )
-        if random and key is None:
+        if random and key is None and draws is None:
             raise TypeError("lower: random=True needs key, a key of jax.random")
         values: dict[Node, Any] = dict(zip(placeholders, map(jnp.asarray, arrays), strict=True))
         values |= {node: jnp.asarray(constant) for node, constant in constants.items()}
         for number, node in enumerate(calls):
+            if draws is not None and is_random(node):
+                values[node] = jnp.asarray(draws[node.name])
+                continue
             args, kwargs = cast(Any, map_arg)((node.args, node.kwargs), values.__getitem__)
             if key is not None and is_random(node):
                 kwargs = {**kwargs, "key": jax.random.fold_in(key, number)}

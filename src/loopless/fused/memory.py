@@ -54,8 +54,7 @@ class Memory:
         tensors = [s.tensor() if isinstance(s, Moment) else s for s in self._sources]
         self._tensors = [t for t in tensors if t is not None]
         self._state_tensors = tensors[: self._recipe.state]
-        self._pointers = [t.data_ptr() for t in self._tensors]
-        self._shapes = [t.shape for t in self._tensors]
+        self._aliases = [t.detach() for t in self._tensors]
         layout = self._recipe.layout
         arrays = [
             np.zeros(shape, dtype) if tensor is None else batches.as_numpy(tensor)
@@ -80,7 +79,7 @@ class Memory:
         self._born = [(s, tuple(s.values())) for _, _, some in self._states for s in some]
 
     def is_current(self) -> bool:
-        """Return whether the tensors are still those, of the same shapes, that were looked at."""
+        """Return whether the tensors are still those that were looked at, on the same memory."""
         for optimizer, state, values in self._states:
             if optimizer.state is not state or len(state) != len(values):
                 return False
@@ -89,9 +88,7 @@ class Memory:
         for state, values in self._born:
             if len(state) != len(values) or not all(map(is_, state.values(), values)):
                 return False
-        return [t.data_ptr() for t in self._tensors] == self._pointers and [
-            t.shape for t in self._tensors
-        ] == self._shapes
+        return all(map(_is_set_to, self._tensors, self._aliases))
 
     def check_waiting(self) -> None:
         """Refuse a gradient that waits in a parameter, which eager code adds to, and hooks."""
@@ -165,6 +162,7 @@ class Memory:
         self._bind()
 
 
+_is_set_to = torch.Tensor.is_set_to  # the same memory, shape and strides
 _copy: Any = torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
 _ONE = np.ones(())
 

@@ -103,6 +103,7 @@ class Network:
         self._training = [module.training for module in self._modes]
         self._rare = bool(self._modes or self._absent)
         self._hooks = [h for m in visited for h in (m._forward_hooks, m._forward_pre_hooks)]
+        self._hooks += _global_hooks()
         self._point()
 
     def _point(self) -> None:
@@ -120,7 +121,7 @@ class Network:
 
 
 def _comparison(tensors: list[tuple[dict, str]]) -> tuple[dict[str, Any], Callable[[], bool]]:
-    """Return a function that compares addresses and sizes with those in the names beside it.
+    """Return a function that compares addresses, sizes and strides with the names beside it.
 
     The size of a vector need not be compared, as its layer's matrix has changed with it. The
     function is written out, because it runs at every call: a loop would take half as long again.
@@ -129,9 +130,17 @@ def _comparison(tensors: list[tuple[dict, str]]) -> tuple[dict[str, Any], Callab
     for i, (holder, name) in enumerate(tensors):
         names[f"holder_{i}"], names[f"size_{i}"] = holder, holder[name].numel()
         term = f"(tensor := holder_{i}[{name!r}]).data_ptr() == address_{i}"
-        matrix = holder[name].ndim > 1
-        terms.append(f"{term} and tensor.numel() == size_{i}" if matrix else term)
+        if holder[name].ndim > 1:
+            term += f" and tensor.numel() == size_{i} and tensor.stride() == stride_{i}"
+            names[f"stride_{i}"] = holder[name].stride()
+        terms.append(term)
     return names, eval(f"lambda: {' and '.join(terms) or True}", names)
+
+
+def _global_hooks() -> list[dict]:
+    """Return the forward hooks of all modules there are."""
+    home = vars(torch.nn.modules.module)
+    return [home["_global_forward_hooks"], home["_global_forward_pre_hooks"]]
 
 
 def _reads_mode(module: nn.Module) -> bool:
@@ -251,6 +260,9 @@ class _Reader:
     def _visit(self, module: nn.Module) -> None:
         if module._forward_hooks or module._forward_pre_hooks:
             problem = f"{type(module).__name__} has forward hooks, which would not run"
+            refuse(self.where, [problem], note="Remove them before the module acts.")
+        if any(_global_hooks()):
+            problem = "there are global forward hooks, on all modules, which would not run"
             refuse(self.where, [problem], note="Remove them before the module acts.")
         self.visited[id(module)] = module
 

@@ -6,6 +6,7 @@ precision, as PyTorch computes them, and are arguments of the program, so that a
 nothing. `move` is the arithmetic on arrays; it takes JAX's arrays and NumPy's.
 """
 
+import sys
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ import torch
 
 from loopless.fused.blame import FuseError, name_of
 
+_common = vars(sys.modules[torch.optim.Optimizer.__module__])  # where hooks of all are
 KINDS = {
     torch.optim.Adam: "adam",
     torch.optim.AdamW: "adam",
@@ -58,7 +60,12 @@ def check(optimizer: Any, where: str) -> None:
 
 def has_hooks(optimizer: Any) -> bool:
     """Return whether functions wait for the optimizer's step(); cheap, for every call."""
-    return bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+    return bool(
+        optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or _common["_global_optimizer_pre_hooks"]
+        or _common["_global_optimizer_post_hooks"]
+    )
 
 
 def raise_hooked(optimizer: Any, where: str) -> NoReturn:

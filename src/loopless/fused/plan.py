@@ -48,7 +48,7 @@ class Plan:
         self._parameters = [tensor for group in self._groups for tensor in group["params"]]
         self._requires = [tensor.requires_grad for tensor in self._parameters]
         parameters = [stage.parameters() for stage in stages]
-        tensors = [*reading.tensors, *compiled.unknown]
+        tensors = reading.tensors
 
         def moment(stage: int, place: int, name: str) -> Moment:
             tensor, group, _ = parameters[stage][place]

@@ -21,6 +21,7 @@ import torch
 _STATIC = (bool, int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device)
 _LIBRARIES = ("torch", "numpy", "jax", "builtins", "math", "functools", "typing", "collections")
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_LAWS = (torch.distributions.Distribution, torch.distributions.Transform)
 _MOST = 2000  # entries of a container that are looked at
 
 Chain = tuple[str, tuple]  # the first name, then ("attribute", name) and ("key", constant)
@@ -43,7 +44,7 @@ class Reading:
         self._cells: dict[int, tuple[Any, Any]] = {}
         self._lists: list[tuple[list, list]] = []
         self._arrays: list[tuple[np.ndarray, bytes]] = []
-        self._hooks: list = []
+        self._hooks: list = [*global_hooks().values()]
         self._fast: tuple | None = None
 
     @property
@@ -214,6 +215,8 @@ class Reading:
         holder = next((vars(cls) for cls in classes if name in vars(cls)), {})
         found = holder.get(name, _NOTHING)
         if isinstance(found, types.FunctionType):
+            if isinstance(owner, _LAWS):
+                self.value(path.rpartition(".")[0], owner)
             return found if isinstance(owner, type) else types.MethodType(found, owner)
         if isinstance(found, staticmethod | classmethod):
             return found.__func__
@@ -242,6 +245,10 @@ class Reading:
                 self._lists.append((value, list(value)))
             for number, part in enumerate(value):
                 self.value(f"{path}[{number}]", part)
+        elif isinstance(value, _LAWS):
+            for name, part in vars(value).items():
+                self._watch(vars(value), name)
+                self.value(f"{path}.{name}", part)
         elif hasattr(value, "__dict__") and not _is_library(type(value).__module__):
             for name, part in list(vars(value).items()):
                 if isinstance(part, _STATIC) and not name.startswith("_"):
@@ -260,6 +267,12 @@ class Reading:
         self._seen.add(key)
         self._kept.append(thing if keep is None else keep)
         return True
+
+
+def global_hooks() -> dict[str, dict]:
+    """Return the hooks of all modules there are, by the name of their kind."""
+    home = vars(torch.nn.modules.module)
+    return {kind: home[f"_global{kind}"] for kind in HOOKS}
 
 
 _NOTHING = object()

@@ -11,7 +11,7 @@ import torch
 
 from loopless.fused import optimizers
 from loopless.fused.blame import FuseError, first_line, name_of
-from loopless.fused.reads import HOOKS
+from loopless.fused.reads import HOOKS, global_hooks
 from loopless.refusals import check_count
 
 
@@ -174,6 +174,12 @@ def check_module(module: Any, where: str) -> None:
             f"fuse: the second argument must be a torch.nn.Module or a tensor; received "
             f"{name_of(module)}"
         )
+    for kind, hooks in global_hooks().items():
+        if hooks:
+            raise FuseError(
+                f"fuse: there is a global {_readable(kind)}, on all modules, which would never run "
+                f"({where})"
+            )
     for name, part in module.named_modules():
         called = f"{name or 'the module'} ({name_of(part)})"
         if isinstance(part, torch.jit.ScriptModule):
@@ -184,7 +190,7 @@ def check_module(module: Any, where: str) -> None:
             raise FuseError(f"fuse: {called} is distributed; fuse works in one process ({where})")
         for hooks in HOOKS:
             if getattr(part, hooks):
-                kind = hooks.strip("_").removesuffix("s").replace("_", " ")
+                kind = _readable(hooks)
                 raise FuseError(f"fuse: {called} has a {kind}, which would never run ({where})")
         tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
         for inner, tensor in tensors:
@@ -193,3 +199,8 @@ def check_module(module: Any, where: str) -> None:
                     f"fuse: {inner} of {called} is on {tensor.device}; fuse works on the CPU, and "
                     f"CUDA graphs are the known way on a GPU ({where})"
                 )
+
+
+def _readable(hooks: str) -> str:
+    """Return "forward hook" for "_forward_hooks"."""
+    return hooks.strip("_").removesuffix("s").replace("_", " ")

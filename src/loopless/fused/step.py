@@ -57,13 +57,13 @@ def fuse(
     and then for each follower, in which updates it runs: every n-th, counted from 1.
 
     Tensors and modules that a loss reads from closures, globals and objects are read anew at each
-    call. Numbers are part of the program: another value compiles another one.
+    call; a tensor that cannot be found again that way is refused. Numbers are part of the program: another value compiles another one.
 
     `random=True` admits losses that draw random numbers: by the same law as PyTorch, but other
     draws, from a seed that PyTorch's generator gives. `check` compares values, gradients and
     optimizers with eager PyTorch, at the "first" call, "always" or "never"; the first call runs
-    the loss several times, and undoes what it did. Values and gradients of a loss that draws are
-    not compared, since the draws differ; only their shapes are, and whether they are finite.
+    the loss several times, and undoes what it did. A loss that draws random numbers is compared
+    under equal draws.
     `on_nan="stop"` raises at a loss or gradient that is not finite, with everything as it was
     before the call; "skip" leaves such updates out.
 
