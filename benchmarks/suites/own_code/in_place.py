@@ -130,6 +130,47 @@ def episodic_call(buffer: type[Any], case: Successors) -> Call:
 
 
 @dataclass(frozen=True)
+class Storing:
+    """One step of CartPole, stored; the first `checked` steps are read again."""
+
+    capacity: int = 10_000
+    checked: int = 30
+
+    @property
+    def label(self) -> str:
+        return "SLM-Lab's memory: one transition of CartPole added"
+
+    def step(self, number: int) -> dict[str, Any]:
+        """Return a transition whose state half precision can hold."""
+        state = np.arange(number, number + 4, dtype=np.float32)
+        ends = {"terminated": number % 7 == 6, "truncated": False}
+        return {
+            "state": state,
+            "action": number % 2,
+            "reward": 1.0,
+            "next_state": state + 1,
+            **ends,
+        }
+
+    def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
+        states = [self.step(number)["state"] for number in range(self.checked)]
+        return verdict(float(np.abs(np.array(call.read(output)) - states).max()), contender)
+
+
+def storing_call(memory: type[Any], case: Storing) -> Call:
+    add, step = memory(case.capacity).add, case.step(1)
+
+    def read(_: Any) -> list[np.ndarray]:
+        checked, states = memory(case.capacity), []
+        for number in range(case.checked):
+            checked.add(**case.step(number))
+            states.append(checked.newest())
+        return states
+
+    return Call(lambda: add(**step), read)
+
+
+@dataclass(frozen=True)
 class QLoss:
     """A batch as the agent's memory gives it; no backward pass."""
 
@@ -244,6 +285,7 @@ ADVANTAGES = contenders(rollout_call, originals.RolloutBuffer, originals.OurRoll
 SUCCESSORS = contenders(
     episodic_call, originals.EpisodicBuffer, originals.OurEpisodicBuffer, 5.0, library="numpy"
 )  # standard errors
+STORING = contenders(storing_call, originals.ListMemory, originals.OurMemory, 0.0, library="python")
 Q_LOSS = (
     *contenders(q_call, originals.shipped_q_loss, originals.our_q_loss, 1e-5),
     Contender(DELETED, "torch", "proposal", partial(q_call, originals.silent_q_loss), 1e-5),
@@ -252,12 +294,14 @@ AVATARL = contenders(avatarl_call, originals.looped_avatarl, originals.our_avata
 CASES = (
     (Advantages(), ADVANTAGES),
     (Successors(), SUCCESSORS),
+    (Storing(), STORING),
     (QLoss(), Q_LOSS),
     (AvatarlLoss(), AVATARL),
 )
 QUICK_CASES = (
     (Advantages(8, 64), ADVANTAGES),
     (Successors(100, 1000), SUCCESSORS),
+    (Storing(), STORING),
     (QLoss(), Q_LOSS),
     (AvatarlLoss(65), AVATARL),
 )

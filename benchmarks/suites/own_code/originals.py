@@ -9,6 +9,7 @@ the code would have to write. `PATCHES` replace one function of a program in exa
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,48 @@ class OurEpisodicBuffer:
     def sample(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         batch = self.buffer.sample(count, discount=DISCOUNT)
         return batch["obs"], batch["next_obs"]
+
+
+# --- SLM-Lab: a memory of lists ------------------------------------------------------------------
+
+
+class ListMemory:
+    """Keeps a list for each field, states in half precision, and the newest next state aside."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.head, self.size, self.seen = capacity, -1, 0, 0
+        self.names = ("states", "actions", "rewards", "dones", "terminateds", "truncateds")
+        self.columns: dict[str, list] = {name: [None] * capacity for name in self.names}
+        self.next_states: deque = deque(maxlen=1)
+
+    def add(self, state, action, reward, next_state, terminated, truncated) -> None:
+        self.head = (self.head + 1) % self.capacity
+        if state.dtype != np.uint8:
+            state, next_state = state.astype(np.float16), next_state.astype(np.float16)
+        values = (state, action, reward, terminated or truncated, terminated, truncated)
+        for name, value in zip(self.names, values, strict=True):
+            self.columns[name][self.head] = value
+        self.next_states.append(next_state)
+        self.size, self.seen = min(self.capacity, self.size + 1), self.seen + 1
+
+    def newest(self) -> np.ndarray:
+        return self.columns["states"][self.head].astype(np.float32)
+
+
+class OurMemory:
+    """The same transitions in a `ReplayBuffer`, next states included, in single precision."""
+
+    def __init__(self, capacity: int) -> None:
+        numbers, flag = ((4,), np.float32), ((), np.bool_)
+        self.buffer = ll.ReplayBuffer(
+            capacity,
+            {"state": numbers, "action": ((), np.int64), "reward": ((), np.float32),
+             "next_state": numbers, "terminated": flag, "truncated": flag},
+        )  # fmt: skip
+        self.add = self.buffer.add
+
+    def newest(self) -> np.ndarray:
+        return self.buffer.sample(1, newest=1)["state"][0]
 
 
 # --- SLM-Lab: the loss of double DQN -------------------------------------------------------------

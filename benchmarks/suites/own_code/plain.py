@@ -1,20 +1,24 @@
-"""Programs as people write them: a Q-network's update and PPO's, in eager PyTorch.
+"""Programs as people write them: a Q-network's update and PPO's in eager PyTorch, and acting.
 
 A case holds modules, rows and the loss; `Eager` makes updates with them as a training loop does,
 with the fastest of PyTorch's own optimizers. The check compares where K updates have moved the
-parameters with where float64 moves them.
+parameters with where float64 moves them. At the end: where the time of a whole program goes.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
+from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+import loopless as ll
 from loopless.bench.contest import Call, Contender, Verdict
 from suites.processes import torch
 
@@ -176,3 +180,160 @@ def eager(case: Updates) -> Call:
     """Return K updates in eager PyTorch."""
     loop = Eager(case, torch.float32)
     return Call(loop, lambda _: as_vector(loop.net))
+
+
+# --- acting --------------------------------------------------------------------------------------
+
+FORWARD, MODULE = "loopless.forward", "PyTorch module, no_grad"
+ACTOR, CATEGORICAL = "loopless.actor", "PyTorch modules and Categorical"
+
+
+@dataclass(frozen=True)
+class Acting:
+    """Policy and critic of two hidden layers, and observations."""
+
+    rows: int
+
+    @property
+    def label(self) -> str:
+        return "one observation" if self.rows == 1 else f"{self.rows} observations"
+
+    @cached_property
+    def obs(self) -> np.ndarray:
+        shape = (self.rows, OBS) if self.rows > 1 else (OBS,)
+        return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+    def modules(self) -> tuple[Any, Any]:
+        """Return policy and critic."""
+        sizes = (OBS, 64, 64)
+        return mlp((*sizes, ACTIONS), "Tanh", 0), mlp((*sizes, 1), "Tanh", 1)
+
+    def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
+        """Compare what was computed, given the actions that were drawn, with float64."""
+        expected, received = call.read(output)
+        error = float(np.max(np.abs(np.asarray(received) - expected)))
+        wrong = not error <= contender.tolerance
+        return Verdict(f"off by up to {error:.2g}" if wrong else "", error)
+
+    def exact(self, action: Any = None) -> np.ndarray:
+        """Return in float64 the logits; or, given actions, log-probabilities and values."""
+        policy, critic = (module.double() for module in self.modules())
+        obs = torch.from_numpy(self.obs).double()
+        with torch.no_grad():
+            logits, value = policy(obs), critic(obs).squeeze(-1)
+            if action is None:
+                return logits.numpy()
+            log_probs = logits.log_softmax(-1).gather(-1, torch.as_tensor(action)[..., None])
+            return torch.stack([log_probs.squeeze(-1), value]).numpy()
+
+
+def _our_forward(case: Acting) -> Call:
+    forward, obs = ll.forward(case.modules()[0]), case.obs
+    return Call(lambda: forward(obs), lambda out: (case.exact(), out))
+
+
+def _module(case: Acting) -> Call:
+    policy, obs = case.modules()[0], case.obs
+
+    def run() -> np.ndarray:
+        with torch.no_grad():
+            return policy(torch.from_numpy(obs)).numpy()
+
+    return Call(run, lambda out: (case.exact(), out))
+
+
+def _our_actor(case: Acting) -> Call:
+    policy, critic = case.modules()
+    act, obs = ll.actor(policy, "categorical", value=critic), case.obs
+    return Call(lambda: act(obs), lambda out: (case.exact(out[0]), out[1:]))
+
+
+def _categorical(case: Acting) -> Call:
+    (policy, critic), obs = case.modules(), case.obs
+    categorical = torch.distributions.Categorical
+
+    def run() -> tuple[Any, Any, Any]:
+        with torch.no_grad():
+            x = torch.from_numpy(obs)
+            distribution = categorical(logits=policy(x))
+            action = distribution.sample()
+            parts = action, distribution.log_prob(action), critic(x).squeeze(-1)
+        action, log_prob, value = (part.numpy() for part in parts)
+        return action, log_prob, value
+
+    return Call(run, lambda out: (case.exact(out[0]), out[1:]))
+
+
+FORWARDS = (
+    Contender(FORWARD, "loopless", "ours", _our_forward, 1e-5),
+    Contender(MODULE, "torch", "reference", _module, 1e-5),
+)
+ACTORS = (
+    Contender(ACTOR, "loopless", "ours", _our_actor, 1e-5),
+    Contender(CATEGORICAL, "torch", "reference", _categorical, 1e-5),
+)
+
+
+# --- where the time of a whole program goes ------------------------------------------------------
+
+ENVIRONMENT, UPDATES, REST = "the environment", "updates", "everything else"
+PARTS: dict[str, dict[str, tuple[str, ...]]] = {  # of the program, before and after
+    "dqn": {
+        "acting": ("Agent.act",),
+        "storing": ("Memory.add",),
+        "drawing batches": ("Memory.sample",),
+        UPDATES: ("Agent.update",),
+    },
+    "founding_dqn": {
+        "acting": ("DoubleDQN.act",),
+        "storing": ("Replay.add", "ll.ReplayBuffer.add"),
+        "drawing batches": ("sample_event",),
+        UPDATES: ("DoubleDQN.train",),
+    },
+}
+
+
+class Clock:
+    """Adds up the seconds of some functions, from the end of the first update on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.started = False
+
+    def time(self, part: str, function: Callable) -> Callable:
+        """Return the function, timed."""
+        self.seconds.setdefault(part, 0.0)
+
+        def run(*args: Any, **options: Any) -> Any:
+            start = perf_counter()
+            result = function(*args, **options)
+            self.seconds[part] += perf_counter() - start
+            if part == UPDATES and not self.started:
+                self.started = True
+                self.seconds = dict.fromkeys(self.seconds, 0.0)
+            return result
+
+        return run
+
+
+def seconds_of_parts(program: Callable, parts: dict[str, tuple[str, ...]], steps: int) -> Any:
+    """Run a program and return the seconds a step of each of its parts, after the first update."""
+    names, clock = program.__globals__, Clock()
+    for part, paths in parts.items():
+        path = next(path for path in paths if path.partition(".")[0] in names)
+        *owners, name = path.split(".")
+        owner: Any = reduce(getattr, owners[1:], names[owners[0]]) if owners else None
+        timed = clock.time(part, getattr(owner, name) if owners else names[name])
+        setattr(owner, name, timed) if owners else names.update({name: timed})
+    make = names["gym"].make
+
+    def make_timed(*args: Any, **options: Any) -> Any:
+        env = make(*args, **options)
+        env.step, env.reset = (clock.time(ENVIRONMENT, f) for f in (env.step, env.reset))
+        return env
+
+    names["gym"] = SimpleNamespace(make=make_timed)
+    speed, _ = program(steps, 0)
+    counted = steps - (names.get("LEARNING_STARTS") or names["TRAIN_START"])
+    seconds = {part: total / counted for part, total in clock.seconds.items()}
+    return seconds | {REST: 1 / speed - sum(seconds.values())}

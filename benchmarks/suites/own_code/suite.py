@@ -8,33 +8,42 @@ and after, each in a process of its own. What one function gains in the founding
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import statistics
 import sys
 import time
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import loopless as ll
-from loopless.bench.contest import Call, Contender, Contest, Verdict
+from loopless.bench.contest import Call, Contender, Contest
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, at_most, attach, beside
+from loopless.bench.targets import Rows, as_fast, at_most, attach, beside, ratio, stated, values
 from loopless.bench.timing import Budget
+from loopless.process import cores
 from pages import Lines, grid, section
 from suites.own_code import in_place, originals, plain
-from suites.own_code.plain import PPOUpdates, QUpdates, Updates, mlp
-from suites.processes import one_thread, run_child, torch
+from suites.own_code.plain import (
+    ACTOR,
+    ACTORS,
+    CATEGORICAL,
+    FORWARD,
+    FORWARDS,
+    MODULE,
+    Acting,
+    PPOUpdates,
+    QUpdates,
+    Updates,
+)  # fmt: skip
+from suites.processes import one_thread, run_child, torch, unlimited
 from suites.promises import per_item
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "adopt"
 FUSE, EAGER = "loopless.fuse", "PyTorch, eager, fused Adam"
-FORWARD, MODULE = "loopless.forward", "PyTorch module, no_grad"
-ACTOR, CATEGORICAL = "loopless.actor", "PyTorch modules and Categorical"
 BEFORE, AFTER = "before: eager PyTorch", "after: loopless"
 
 SMALL, LARGE = QUpdates((64,), 32, 1), QUpdates((256, 128), 64, 32)
@@ -66,6 +75,7 @@ PROGRAMS = (
     Program("sac", "SAC [64, 64], batch 128, three optimizers, an update a step", 6_000, 1_200),
 )
 REPEATS = 3
+SLOWER_ADD = 2.5  # how many times as long as a list may the add of a buffer take
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,8 @@ TITLES = {
     "update": "One update, of K in a call; parameters and optimizer read and written",
     "first": "The first call: capture, compilation and its check",
     "program": "Whole programs, before and after (examples/adopt): steps a second",
+    "where": "Where the time of a whole program goes: seconds a step of the environment",
+    "two_cores": "A whole program on two cores, two threads for PyTorch: steps a second",
     "in_place": "One call in the original's own class and layout, conversions included",
     "only_the_function": "Whole programs with one function replaced: steps a second",
     "forward": "A network [64, 64], NumPy in and NumPy out",
@@ -129,6 +141,9 @@ def run(options: Options, result: Result, say: Say) -> None:
         contest.run("in_place", case, contenders, judge_in_place)
     for program in PROGRAMS[:1] if options.quick else PROGRAMS:
         measure_program(program, contest, quick=options.quick)
+        if program.name in plain.PARTS:
+            measure_parts(program, contest, quick=options.quick)
+    measure_program(PROGRAMS[0], contest, quick=options.quick, cores=2)
     for replacement in REPLACEMENTS[:1] if options.quick else REPLACEMENTS:
         measure_replacement(replacement, contest, quick=options.quick)
 
@@ -139,6 +154,11 @@ def page(result: Result) -> list[Lines]:
         grid("one update", section(result, "update"), "case", "contender"),
         grid("the first call", section(result, "first")),
         grid("whole program", section(result, "program"), "case", "contender"),
+        *(
+            grid(head, section(result, name), "case", "contender")
+            for name, head in (("where", "a step of"), ("two_cores", "on two cores"))
+            if section(result, name)
+        ),
         grid("one call in place", section(result, "in_place"), "case", "contender"),
         grid("one function replaced", section(result, "only_the_function"), "case", "contender"),
         grid("forward", section(result, "forward")),
@@ -186,45 +206,6 @@ def measure_first(contest: Contest) -> None:
 # --- acting --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Acting:
-    """Policy and critic of two hidden layers, and observations."""
-
-    rows: int
-
-    @property
-    def label(self) -> str:
-        return "one observation" if self.rows == 1 else f"{self.rows} observations"
-
-    @cached_property
-    def obs(self) -> np.ndarray:
-        shape = (self.rows, plain.OBS) if self.rows > 1 else (plain.OBS,)
-        return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
-
-    def modules(self) -> tuple[Any, Any]:
-        """Return policy and critic."""
-        sizes = (plain.OBS, 64, 64)
-        return mlp((*sizes, plain.ACTIONS), "Tanh", 0), mlp((*sizes, 1), "Tanh", 1)
-
-    def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Compare what was computed, given the actions that were drawn, with float64."""
-        expected, received = call.read(output)
-        error = float(np.max(np.abs(np.asarray(received) - expected)))
-        wrong = not error <= contender.tolerance
-        return Verdict(f"off by up to {error:.2g}" if wrong else "", error)
-
-    def exact(self, action: Any = None) -> np.ndarray:
-        """Return in float64 the logits; or, given actions, log-probabilities and values."""
-        policy, critic = (module.double() for module in self.modules())
-        obs = torch.from_numpy(self.obs).double()
-        with torch.no_grad():
-            logits, value = policy(obs), critic(obs).squeeze(-1)
-            if action is None:
-                return logits.numpy()
-            log_probs = logits.log_softmax(-1).gather(-1, torch.as_tensor(action)[..., None])
-            return torch.stack([log_probs.squeeze(-1), value]).numpy()
-
-
 def judge_one(ours: str, theirs: str, rows: Rows) -> list[Measurement]:
     """Judge acting for one observation; other rows are for information."""
     factor = {FORWARD: FORWARD_FACTOR, ACTOR: ACTOR_FACTOR}[ours]
@@ -232,65 +213,38 @@ def judge_one(ours: str, theirs: str, rows: Rows) -> list[Measurement]:
     return attach(rows, ours, as_fast(rows, ours, {theirs: factor}) if single else [])
 
 
-def _our_forward(case: Acting) -> Call:
-    forward, obs = ll.forward(case.modules()[0]), case.obs
-    return Call(lambda: forward(obs), lambda out: (case.exact(), out))
-
-
-def _module(case: Acting) -> Call:
-    policy, obs = case.modules()[0], case.obs
-
-    def run() -> np.ndarray:
-        with torch.no_grad():
-            return policy(torch.from_numpy(obs)).numpy()
-
-    return Call(run, lambda out: (case.exact(), out))
-
-
-def _our_actor(case: Acting) -> Call:
-    policy, critic = case.modules()
-    act, obs = ll.actor(policy, "categorical", value=critic), case.obs
-    return Call(lambda: act(obs), lambda out: (case.exact(out[0]), out[1:]))
-
-
-def _categorical(case: Acting) -> Call:
-    (policy, critic), obs = case.modules(), case.obs
-    categorical = torch.distributions.Categorical
-
-    def run() -> tuple[Any, Any, Any]:
-        with torch.no_grad():
-            x = torch.from_numpy(obs)
-            distribution = categorical(logits=policy(x))
-            action = distribution.sample()
-            parts = action, distribution.log_prob(action), critic(x).squeeze(-1)
-        action, log_prob, value = (part.numpy() for part in parts)
-        return action, log_prob, value
-
-    return Call(run, lambda out: (case.exact(out[0]), out[1:]))
-
-
-FORWARDS = (
-    Contender(FORWARD, "loopless", "ours", _our_forward, 1e-5),
-    Contender(MODULE, "torch", "reference", _module, 1e-5),
-)
-ACTORS = (
-    Contender(ACTOR, "loopless", "ours", _our_actor, 1e-5),
-    Contender(CATEGORICAL, "torch", "reference", _categorical, 1e-5),
-)
-
-
 # --- whole programs ------------------------------------------------------------------------------
 
 
-def measure_program(program: Program, contest: Contest, *, quick: bool) -> None:
-    """Run the programs before and after, and judge what was promised."""
-    before = Measurement("program", program.label, BEFORE, "torch", "reference", unit="steps/s")
+def measure_program(program: Program, contest: Contest, *, quick: bool, cores: int = 1) -> None:
+    """Run the programs before and after, and judge what was promised on one core."""
+    name = "program" if cores == 1 else "two_cores"
+    before = Measurement(name, program.label, BEFORE, "torch", "reference", unit="steps/s")
     after = replace(before, contender=AFTER, library="loopless", role="ours")
     runs = [(before, (f"{program.name}_before",)), (after, (f"{program.name}_after",))]
-    rows = measure_in_turn(runs, program, contest, quick=quick)
-    factor = program.factor
+    rows = measure_in_turn(runs, program, contest, quick=quick, cores=cores)
+    factor = program.factor if cores == 1 else None
     targets = as_fast(rows, AFTER, {BEFORE: factor}) if factor else beside(rows, AFTER, [BEFORE])
     contest.keep(attach(rows, AFTER, targets))
+
+
+def measure_parts(program: Program, contest: Contest, *, quick: bool) -> None:
+    """Time the parts of a program before and after, and state what it could gain at most."""
+    steps = str(program.quick_steps if quick else program.steps)
+    totals: dict[str, float] = {}
+    for which in ("before", "after"):
+        case = f"{program.name} {which}"
+        seconds = child_number("parts", program.name, which, steps)
+        totals[which] = sum(seconds.values())
+        row = Measurement("where", case, "", "torch", "reference", samples=1)
+        if which == "after":
+            row = replace(row, library="loopless", role="ours")
+        rows = [replace(row, contender=part, value=value) for part, value in seconds.items()]
+        if which == "after":
+            left = seconds[plain.ENVIRONMENT] + seconds[plain.REST]
+            most = stated(totals["before"] / left, "× gained if the rest took no time")
+            rows = attach(rows, plain.ENVIRONMENT, [most])
+        contest.keep(rows)
 
 
 def measure_replacement(replacement: Replacement, contest: Contest, *, quick: bool) -> None:
@@ -311,6 +265,11 @@ def judge_in_place(rows: Rows) -> list[Measurement]:
     others = [row.contender for row in rows if row.contender != in_place.ORIGINAL]
     for name in others:
         rows = attach(rows, name, beside(rows, name, [in_place.ORIGINAL]))
+    if rows[0].case == in_place.Storing().label:
+        seconds = values(rows)
+        slower = ratio(seconds[in_place.OURS], seconds[in_place.ORIGINAL])
+        limit = at_most(SLOWER_ADD, slower, f"{SLOWER_ADD:g} × as long as {in_place.ORIGINAL}")
+        rows = attach(rows, in_place.OURS, [limit])
     return list(rows)
 
 
@@ -320,6 +279,7 @@ def measure_in_turn(
     contest: Contest,
     *,
     quick: bool,
+    cores: int = 1,
 ) -> list[Measurement]:
     """Run programs in turn, each in processes of its own, and take the medians.
 
@@ -327,7 +287,7 @@ def measure_in_turn(
     """
     steps, repeats = (program.quick_steps, 1) if quick else (program.steps, REPEATS)
     rounds = [
-        [contest.measure(row, partial(child_number, name, str(steps), *patch))
+        [contest.measure(row, partial(child_number, name, str(steps), *patch, cores=cores))
          for row, (name, *patch) in runs]
         for _ in range(repeats)
     ]  # fmt: skip
@@ -343,10 +303,13 @@ def middle_of(rows: Rows) -> Measurement:
     return replace(rows[0], value=statistics.median(numbers), samples=len(numbers))
 
 
-def child_number(*words: str) -> float:
-    """Return the number that this module prints in a child that has one thread."""
-    printed = run_child("suites.own_code.suite", *words, environment=one_thread())[1]
-    return float(json.loads(printed.splitlines()[-1]))
+def child_number(*words: str, cores: int = 1) -> Any:
+    """Return the number, or numbers, that this module prints in a child on so many cores."""
+    limits: dict[str, Any] = {"environment": one_thread()}
+    if cores > 1:
+        limits = {"environment": unlimited(), "cores": range(os.cpu_count() or 1)[-cores:]}
+    printed = run_child("suites.own_code.suite", *words, **limits)[1]
+    return json.loads(printed.splitlines()[-1])
 
 
 def first_call() -> float:
@@ -362,14 +325,29 @@ def first_call() -> float:
 
 def run_program(name: str, steps: int, patch: str = "") -> float:
     """Return the steps a second of one of the examples, perhaps with one function replaced."""
-    torch.set_num_threads(1)
-    names = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    names = read_program(name)
     if patch:
         originals.patch(names, patch)
     return (names.get("train") or names["run"])(steps, 0)[0]
 
 
+def read_program(name: str) -> dict[str, Any]:
+    """Return the names of one of the examples; PyTorch has as many threads as there are cores."""
+    torch.set_num_threads(cores())
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))
+
+
+def time_parts(name: str, which: str, steps: str) -> dict[str, float]:
+    """Return the seconds a step of each part of one of the examples."""
+    names = read_program(f"{name}_{which}")
+    program = names.get("train") or names["run"]
+    return plain.seconds_of_parts(program, plain.PARTS[name], int(steps))
+
+
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
-    number = first_call() if what == "first" else run_program(what, int(words[0]), *words[1:])
-    print(json.dumps(number))
+    if what == "parts":
+        print(json.dumps(time_parts(words[0], words[1], words[2])))
+    else:
+        number = first_call() if what == "first" else run_program(what, int(words[0]), *words[1:])
+        print(json.dumps(number))

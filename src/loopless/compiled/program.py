@@ -72,6 +72,21 @@ def forward(program, x, rows, out):
 
 
 @jit()
+def scatter(vector, table):
+    """Copy the pieces of a vector to where they belong: rows of an address and a number of words.
+
+    A word has four bytes. The pieces lie in the vector one after the other.
+    """
+    source = vector.ctypes.data
+    for i in range(table.shape[0]):
+        count = table[i, 1]
+        x, y = floats_at(source, count), floats_at(table[i, 0], count)
+        for j in range(count):
+            y[j] = x[j]
+        source += 4 * count
+
+
+@jit()
 def load(program, work):
     """Copy the parameters and numbers that no row changes; return where the operations begin."""
     i = 1

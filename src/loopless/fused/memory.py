@@ -1,8 +1,8 @@
 """The user's own tensors, read and written: parameters, moments, buffers and step counts.
 
 A program takes all arrays of one dtype as one vector, which is put together from NumPy views of the
-tensors in one call. Results are copied to the tensors by PyTorch, in place, so that version
-counters move and nothing is re-pointed. Views are kept between calls, and pointers are compared.
+tensors in one call. Results are copied to the tensors in place and version counters move, so that
+nothing is re-pointed and autograd notices. Views are kept between calls, and pointers are compared.
 """
 
 import sys
@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd.graph import increment_version
 
+from loopless.compiled.program import scatter
 from loopless.fused import batches, optimizers
 from loopless.fused.blame import FuseError
 from loopless.fused.layout import Layout
@@ -126,31 +128,46 @@ class Memory:
             self._make_states(taken)
         if self._writes is None:
             self._writes = self._make_writes(layout)
-        targets, sources, stages, counts = self._writes
-        for stage, vector in zip(stages, vectors, strict=True):
-            np.copyto(stage, vector)
-        for place, before, after in counts:
-            after[()] = before.item() + taken[place]
-        _copy(targets, sources)
+        tables, stages, targets, sources, moved = self._writes
+        for vector, table, stage in zip(vectors, tables, stages, strict=True):
+            if stage is None:
+                scatter(vector, table)
+            else:
+                np.copyto(stage, vector)
+        if targets:
+            _copy(targets, sources)
+        for moment, view, count in zip(self._steps, self._step_views, taken, strict=True):
+            if moment.name == "step" and view is not None:
+                view[()] += count
+        increment_version(moved)
 
-    def _make_writes(self, layout: Layout) -> tuple[list, list, list, list]:
-        targets, sources, stages, counts = [], [], [], []
+    def _make_writes(self, layout: Layout) -> tuple[list, list, list, list, list]:
+        """Return how each vector is written: by our kernel, or staged and copied by PyTorch.
+
+        These are tables and stages, one of either kind for each vector; what PyTorch copies, and
+        where from; and the tensors that PyTorch does not know to be written.
+        """
+        tables, stages, targets, sources = [], [], [], []
+        moved = [t for m in self._steps if m.name == "step" and (t := m.tensor()) is not None]
         for kind in layout.kinds:
+            cells = [cell for cell in layout.cells(kind) if cell < self._recipe.state]
+            tensors = [self._state_tensors[cell] for cell in cells]
+            plain = [t for t in tensors if t is not None and t.is_contiguous()]
+            if len(plain) == len(tensors) and kind.itemsize % WORD == 0:
+                words = [(t.data_ptr(), t.numel() * kind.itemsize // WORD) for t in plain]
+                tables.append(np.array(words, np.int64).reshape(-1, 2))
+                stages.append(None)
+                moved += plain
+                continue
             sizes = layout.sizes(kind)
+            tables.append(None)
             stages.append(_aligned(sum(sizes), kind))
             parts = batches.wrap(stages[-1]).split(sizes)
-            for cell, part in zip(layout.cells(kind), parts, strict=True):
-                tensor = self._state_tensors[cell] if cell < self._recipe.state else None
+            for cell, tensor, part in zip(cells, tensors, parts, strict=False):
                 if tensor is not None:
                     targets.append(tensor.detach())
                     sources.append(part.view(layout.shapes[cell]))
-        for place, (moment, view) in enumerate(zip(self._steps, self._step_views, strict=True)):
-            tensor = moment.tensor()
-            if moment.name == "step" and tensor is not None:
-                targets.append(tensor)
-                sources.append(torch.zeros_like(tensor))
-                counts.append((place, view, sources[-1].numpy()))
-        return targets, sources, stages, counts
+        return tables, stages, targets, sources, moved
 
     def _make_states(self, taken: list[int]) -> None:
         """Make the states that PyTorch would have made at the first update of a parameter."""
@@ -165,6 +182,7 @@ class Memory:
 _is_set_to = torch.Tensor.is_set_to  # the same memory, shape and strides
 _copy: Any = torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
 _ONE = np.ones(())
+WORD = 4  # bytes, of those that `scatter` copies
 
 
 def _aligned(size: int, kind: np.dtype) -> np.ndarray:

@@ -57,15 +57,15 @@ def fuse(
     and then for each follower, in which updates it runs: every n-th, counted from 1.
 
     Tensors and modules that a loss reads from closures, globals and objects are read anew at each
-    call; a tensor that cannot be found again that way is refused. Numbers are part of the program: another value compiles another one.
+    call; a tensor that cannot be found again that way is refused. Numbers are part of the program:
+    another value compiles another one.
 
     `random=True` admits losses that draw random numbers: by the same law as PyTorch, but other
     draws, from a seed that PyTorch's generator gives. `check` compares values, gradients and
     optimizers with eager PyTorch, at the "first" call, "always" or "never"; the first call runs
     the loss several times, and undoes what it did. A loss that draws random numbers is compared
-    under equal draws.
-    `on_nan="stop"` raises at a loss or gradient that is not finite, with everything as it was
-    before the call; "skip" leaves such updates out.
+    under equal draws. `on_nan="stop"` raises at a loss or gradient that is not finite, with
+    everything as it was before the call; "skip" leaves such updates out.
 
     Where eager PyTorch is faster, which the first call measures, it warns and goes on in eager.
     CPU only. Adam, AdamW, SGD and RMSprop.

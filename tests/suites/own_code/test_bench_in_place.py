@@ -16,6 +16,7 @@ from suites.own_code import in_place, originals, suite
 SMALL = (
     (in_place.Advantages(5, 12), in_place.ADVANTAGES),
     (in_place.Successors(20, 30), in_place.SUCCESSORS),
+    (in_place.Storing(20, 12), in_place.STORING),
     (in_place.QLoss(8, 5), in_place.Q_LOSS),
     (in_place.AvatarlLoss(65, 2, 5), in_place.AVATARL),
 )
@@ -84,7 +85,7 @@ def test_replacements_are_run_in_turn_and_compared_with_the_original(monkeypatch
     numbers = {"": 300.0, "debug_line": 100.0, "q_loss": 280.0}
     asked = []
 
-    def child_number(example, steps, patch):
+    def child_number(example, steps, patch, cores):
         asked.append((example, patch))
         return numbers[patch]
 
@@ -105,3 +106,14 @@ def test_a_call_in_place_is_compared_with_the_original():
     judged = suite.judge_in_place(rows)
     assert [len(row.targets) for row in judged] == [1, 0]
     assert judged[0].targets[0].measured == 4.0
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(2.4, True), (2.6, False)])
+def test_storing_a_transition_may_take_as_long_as_promised(seconds, met):
+    label = in_place.Storing().label
+    rows = [
+        Measurement("in_place", label, contender, "", "ours", value=value)
+        for contender, value in ((in_place.OURS, seconds), (in_place.ORIGINAL, 1.0))
+    ]
+    limit = suite.judge_in_place(rows)[0].targets[-1]
+    assert (limit.measured, limit.met) == (seconds, met)

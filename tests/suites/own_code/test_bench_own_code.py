@@ -1,6 +1,7 @@
 """The suite `own_code`: contenders agree, wrong ones are found out, promises are judged."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from loopless.bench.contest import Call, Contest, enter
 from loopless.bench.result import Measurement, Result
 from loopless.bench.timing import Budget
 from pages import suite_page
-from suites.own_code import suite
+from suites.own_code import plain, suite
 from suites.own_code.plain import PPOUpdates, QUpdates
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
@@ -54,7 +55,7 @@ def test_an_update_without_clipping_is_found_out(case):
 def test_every_promise_is_judged(monkeypatch):
     numbers = {"first": 3.0, "dqn_before": 100.0, "dqn_after": 260.0}
     numbers |= {"sac_before": 100.0, "sac_after": 260.0}
-    monkeypatch.setattr(suite, "child_number", lambda what, *_: numbers[what])
+    monkeypatch.setattr(suite, "child_number", lambda what, *_, **__: numbers[what])
     made = Result("own_code", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None)
     suite.measure_first(contest)
@@ -98,3 +99,55 @@ def test_the_page_shows_every_section(monkeypatch):
     monkeypatch.setattr("pages.load_suite", lambda name: suite)
     text = "\n".join(suite_page(made))
     assert all(section in text for section in suite.TITLES)
+
+
+PROGRAM = """
+import types
+
+LEARNING_STARTS = 2
+env = types.SimpleNamespace(step=lambda: time.sleep(2e-3), reset=lambda: time.sleep(2e-3))
+gym = types.SimpleNamespace(make=lambda name: env)
+
+class Agent:
+    def act(self): time.sleep(1e-3)
+    def update(self, first): time.sleep(0.3 if first else 4e-3)
+
+class Memory:
+    def add(self): pass
+    def sample(self): pass
+
+def train(steps, seed):
+    env, agent, memory = gym.make("x"), Agent(), Memory()
+    for step in range(1, steps + 1):
+        agent.act(), env.step(), memory.add(), memory.sample()
+        if step >= LEARNING_STARTS:
+            agent.update(step == LEARNING_STARTS)
+        if step == LEARNING_STARTS:
+            started = time.perf_counter()
+    return (steps - LEARNING_STARTS) / (time.perf_counter() - started), []
+"""
+
+
+def test_the_seconds_of_parts_leave_out_the_first_update_and_add_up(monkeypatch):
+    clock = [0.0]
+    sleep = SimpleNamespace(
+        sleep=lambda seconds: clock.append(clock[-1] + seconds), perf_counter=lambda: clock[-1]
+    )
+    monkeypatch.setattr(plain, "perf_counter", sleep.perf_counter)
+    names = {"time": sleep}
+    exec(PROGRAM, names)
+    seconds = plain.seconds_of_parts(names["train"], plain.PARTS["dqn"], 12)
+    parts = {"acting": 1e-3, "storing": 0.0, "drawing batches": 0.0, plain.UPDATES: 4e-3}
+    expected = parts | {plain.ENVIRONMENT: 2e-3, plain.REST: 0.0}
+    assert seconds == pytest.approx(expected, abs=1e-9)
+
+
+def test_what_a_program_could_gain_at_most_is_stated(monkeypatch):
+    after = {"acting": 1.0, plain.UPDATES: 2.0, plain.ENVIRONMENT: 3.0, plain.REST: 1.0}
+    seconds = {"before": {part: 10 * value for part, value in after.items()}, "after": after}
+    monkeypatch.setattr(suite, "child_number", lambda _, name, which, steps: seconds[which])
+    made = Result("own_code", {"threads": 1})
+    suite.measure_parts(suite.PROGRAMS[0], Contest(made, SHORT, lambda _: None), quick=True)
+    (target,) = [target for row in made.measurements for target in row.targets]
+    assert target.measured == pytest.approx(70 / 4)
+    assert [row.case for row in made.measurements[::4]] == ["dqn before", "dqn after"]
