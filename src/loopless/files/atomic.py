@@ -137,7 +137,7 @@ def read_small(path: Path, largest: int, *, follow: bool = True) -> bytes:
     with os.fdopen(open_to_read(path, follow=follow), "rb") as file:
         data = file.read(largest + 1)
     if len(data) > largest:
-        raise OSError(errno.EFBIG, f"it is larger than {largest:,} bytes")
+        raise OSError(errno.EFBIG, f"it is larger than {largest:,} bytes", str(path))
     return data
 
 
@@ -147,5 +147,5 @@ def open_to_read(path: Path, *, follow: bool = True) -> int:
     file = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(errno.EINVAL, "it is not a regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return file

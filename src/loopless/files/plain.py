@@ -64,7 +64,7 @@ def open_to_append(path: Path, flags: int = 0) -> int:
     else:
         return file
     os.close(file)
-    raise OSError(errno.EINVAL, reason)
+    raise OSError(errno.EINVAL, reason, str(path))
 
 
 def make_folder(path: Path) -> None:

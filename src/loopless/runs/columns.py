@@ -110,10 +110,17 @@ class Log:
 
     def _forget(self) -> None:
         self._identity, self._read, self._lines, self._number = None, 0, Lines(), 0
-        self.train: Columns = columns([], "train")
-        self.evaluations: Columns = columns([], "eval")
+        self._tables = {kind: _Table(columns([], kind)) for kind in ("train", "eval")}
         self.events: list[dict[str, Any]] = []
         self.broken, self.first_broken = 0, 0
+
+    @property
+    def train(self) -> Columns:
+        return self._tables["train"].columns
+
+    @property
+    def evaluations(self) -> Columns:
+        return self._tables["eval"].columns
 
     def refresh(self) -> Iterator[list[dict[str, Any]]]:
         """Read what is new, and yield the rows block by block.
@@ -147,8 +154,8 @@ class Log:
                 self.first_broken = self.first_broken or self._number
 
     def _take(self, rows: list[dict[str, Any]]) -> None:
-        self.train = _join(self.train, columns(rows, "train"))
-        self.evaluations = _join(self.evaluations, columns(rows, "eval"))
+        for kind, table in self._tables.items():
+            table.add(columns(rows, kind))
         self.events += [_event(row) for row in rows if row["kind"] == "event"]
         while len(self.events) > MOST_EVENTS:
             self.events = [*self.events[:1], *self.events[1:-1:2], *self.events[-1:]]
@@ -162,10 +169,26 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
 # --- columns of several blocks -------------------------------------------------------------------
 
 
+class _Table:
+    """Columns to which blocks are added. If they grow too large, neighbouring rows are merged."""
+
+    def __init__(self, empty: Columns):
+        self.columns, self._halvings = empty, 0
+
+    def add(self, block: Columns) -> None:
+        if not len(block["step"]):
+            return
+        for _ in range(self._halvings):  # so that all rows stand for about as many lines
+            block = _halve(block)
+        joined = _join(self.columns, block)
+        while sum(array.nbytes for array in joined.values()) > MOST_BYTES and _is_long(joined):
+            joined = _halve(joined)
+            self._halvings += 1
+        self.columns = joined
+
+
 def _join(old: Columns, new: Columns) -> Columns:
-    """Return the rows of both; NaN where one of them lacks a column. Many rows are merged."""
-    if not len(new["step"]):
-        return old
+    """Return the rows of both; NaN where one of them lacks a column."""
     joined: Columns = {}
     room = 3 * MOST_BYTES  # what would be mostly gaps must not fill the memory
     for name in {**old, **new}:
@@ -174,8 +197,6 @@ def _join(old: Columns, new: Columns) -> Columns:
         if size <= room:
             joined[name] = _stack(name, shape, old, new)
             room -= size
-    while sum(array.nbytes for array in joined.values()) > MOST_BYTES and len(joined["step"]) > 4:
-        joined = {name: _merge(name, array) for name, array in joined.items()}
     return joined
 
 
@@ -195,8 +216,18 @@ def _stack(name: str, shape: tuple[int, ...], *parts: Columns) -> np.ndarray:
     return np.concatenate(padded)
 
 
-def _merge(name: str, array: np.ndarray) -> np.ndarray:
+def _is_long(table: Columns) -> bool:
+    return len(table["step"]) >= 4
+
+
+def _halve(table: Columns) -> Columns:
     """Return half as many rows: means of two neighbours, but for the first row and the last."""
+    if not _is_long(table):
+        return table
+    return {name: _merge(name, array) for name, array in table.items()}
+
+
+def _merge(name: str, array: np.ndarray) -> np.ndarray:
     whole = 1 + (len(array) - 2) // 2 * 2
     left, right, rest = array[1:whole:2], array[2 : whole + 1 : 2], array[whole:]
     if name in ("step", "time"):

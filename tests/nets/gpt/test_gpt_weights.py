@@ -111,3 +111,31 @@ def test_other_files_are_refused(tmp_path):
         read_gpt2(saved(tmp_path, {"weight": np.zeros(3, np.float32)}))
     with pytest.raises(ValueError, match="Pass heads"):
         read_gpt2(saved(tmp_path, weights()))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "must be a table of settings"),
+        ("null", "must be a table of settings"),
+        ("{", "is not JSON"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('{"n_head": "x"}', "n_head is 'x'"),
+        ('{"n_head": -2}', "n_head is -2"),
+        ('{"n_head": 2, "activation_function": ["gelu"]}', "activation is"),
+        ('{"n_head": 2, "layer_norm_epsilon": {}}', "layer_norm_epsilon is {}"),
+    ],
+    ids=["list", "null", "torn", "empty", "deep", "text", "negative", "lists", "table"],
+)
+def test_a_config_that_is_none_is_refused(tmp_path, text, message):
+    path = saved(tmp_path, weights())
+    path.with_suffix(".json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_gpt2(path)
+
+
+def test_a_layer_with_a_huge_number_is_refused_at_once(tmp_path):
+    arrays = weights() | {"h.99999999999.ln_1.weight": np.zeros(3, np.float32)}
+    with pytest.raises(ValueError, match="lacks layers: it has number 99999999999"):
+        read_gpt2(saved(tmp_path, arrays), heads=2)

@@ -1,5 +1,7 @@
 """A buffer in a file: all of it comes back, or the error says why, and nothing is half-written."""
 
+import hashlib
+import json
 import os
 import tracemalloc
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 from loopless.replay.host.prioritized import PrioritizedReplayBuffer
 from loopless.replay.host.ring import ReplayBuffer
 
@@ -149,3 +152,34 @@ def test_saving_takes_one_copy_of_the_data_and_no_second(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert buffer.nbytes < peak < 1.5 * buffer.nbytes
+
+
+def forged(path, change):
+    """Change the manifest of a buffer's file, and give it the right checksum."""
+    with safetensors.safe_open(path, "numpy") as file:
+        header, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    manifest = json.loads(header["loopless"])
+    change(manifest)
+    text = json.dumps(manifest)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    safetensors.numpy.save_file(arrays, path, {"loopless": text, "loopless_sha256": sha256})
+
+
+@pytest.mark.parametrize("value", [2**63, 2**70, -1, 10**30, "x", None, []])
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer, EpisodicReplayBuffer])
+def test_numbers_that_no_buffer_has_are_refused(kind, value, tmp_path):
+    path = tmp_path / "buffer.safetensors"
+    if kind is EpisodicReplayBuffer:
+        buffer = kind(10, {"obs": ((), np.int64)}, terminals="none")
+        buffer.add_episode(obs=np.arange(6))
+    else:
+        buffer = filled(kind)
+    buffer.save(path)
+    forged(path, lambda manifest: None)
+    assert as_bytes(kind.load(path).state()) == as_bytes(buffer.state())
+    names = [name for name, number in buffer.state().items() if not isinstance(number, np.ndarray)]
+    for name in names:
+        buffer.save(path)
+        forged(path, lambda manifest, name=name: manifest["numbers"].update({name: value}))
+        with pytest.raises((ValueError, TypeError), match=r"\.(load|restore): "):
+            kind.load(path)

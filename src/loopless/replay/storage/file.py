@@ -207,6 +207,8 @@ def read_numbers(
                 problems.append(f"{name} must be from 0 to {most[name]}")
         elif not_a_count := check_count(name, value, 0):
             problems += not_a_count
+        elif value >= 2**63:  # compiled code counts in int64
+            problems.append(f"{name} must be below 2⁶³; received {value}")
         elif name in same and value != mine:
             problems.append(f"the state has {value} {name}, the buffer {mine}")
         else:
