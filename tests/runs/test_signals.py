@@ -202,3 +202,22 @@ def test_in_another_thread_nothing_is_touched():
     thread.start()
     thread.join()
     assert found == [False, True]
+
+
+# The exit handlers of a library, such as JAX's, which take a while.
+LEAVE = """
+import atexit, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from loopless import cli
+atexit.register(lambda: (print("training", flush=True), time.sleep(60)))
+sys.argv = ["loopless", "no-such-command"]
+sys.exit(cli.main())
+"""
+
+
+def test_ctrl_c_while_the_process_leaves_prints_no_traceback(start):
+    child = start(LEAVE)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=50)
+    assert child.returncode == -signal.SIGINT
+    assert "Traceback" not in said

@@ -165,7 +165,7 @@ def forged(path, change):
     safetensors.numpy.save_file(arrays, path, {"loopless": text, "loopless_sha256": sha256})
 
 
-@pytest.mark.parametrize("value", [2**63, 2**70, -1, 10**30, "x", None, []])
+@pytest.mark.parametrize("value", [2**63 - 1, 2**63, 2**70, -1, 10**30, "x", None, []])
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer, EpisodicReplayBuffer])
 def test_numbers_that_no_buffer_has_are_refused(kind, value, tmp_path):
     path = tmp_path / "buffer.safetensors"
@@ -178,6 +178,8 @@ def test_numbers_that_no_buffer_has_are_refused(kind, value, tmp_path):
     forged(path, lambda manifest: None)
     assert as_bytes(kind.load(path).state()) == as_bytes(buffer.state())
     names = [name for name, number in buffer.state().items() if not isinstance(number, np.ndarray)]
+    if value == 2**63 - 1 and "drawn" in names:
+        names.remove("drawn")  # a count of batches, which this one may be
     for name in names:
         buffer.save(path)
         forged(path, lambda manifest, name=name: manifest["numbers"].update({name: value}))
