@@ -36,6 +36,12 @@ def is_traced(torch) -> bool:
     )
 
 
+def is_compiling() -> bool:
+    """Return whether torch.compile is looking at what is called."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
 def eager_torch(x) -> Any:
     """Return PyTorch if `x` is one of its tensors and nothing is traced, else None."""
     torch = sys.modules.get("torch")
@@ -90,20 +96,28 @@ def as_numpy_on_cpu(function: Function) -> Function:
     def wrapper(*args, **keywords):
         if args and args[0].__class__ is np.ndarray:
             return function(*args, **keywords)
-        torch = sys.modules.get("torch")
-        if torch is None or is_traced(torch):
-            return function(*args, **keywords)
-        detach = not torch.is_grad_enabled()
-        views = numpy_views(torch, args, detach=detach)
-        named = None if views is None else numpy_views(torch, keywords.values(), detach=detach)
-        if views is None or named is None:
-            return function(*args, **keywords)
-        out = function(*views, **dict(zip(keywords, named, strict=True)))
-        if isinstance(out, tuple):
-            return tuple([torch.from_numpy(x) for x in out])
-        return torch.from_numpy(out)
+        count, names = len(args), tuple(keywords)
+
+        def call(*fields):
+            return function(*fields[:count], **dict(zip(names, fields[count:], strict=True)))
+
+        return call_on_numpy(call, (*args, *keywords.values()))
 
     return wrapper  # pyright: ignore[reportReturnType]
+
+
+def call_on_numpy(function: Callable, fields: tuple) -> Any:
+    """Return function(*fields), by way of NumPy views of tensors as in `as_numpy_on_cpu`."""
+    torch = None if fields[0].__class__ is np.ndarray else sys.modules.get("torch")
+    if torch is None or is_traced(torch):
+        return function(*fields)
+    views = numpy_views(torch, fields, detach=not torch.is_grad_enabled())
+    if views is None:
+        return function(*fields)
+    out = function(*views)
+    if isinstance(out, tuple):
+        return tuple([torch.from_numpy(x) for x in out])
+    return torch.from_numpy(out)
 
 
 def with_gradients(compute: Callable, options: tuple, fields: tuple, inputs: tuple) -> tuple:
@@ -116,7 +130,7 @@ def with_gradients(compute: Callable, options: tuple, fields: tuple, inputs: tup
     torch = None if fields[0].__class__ is np.ndarray else eager_torch(fields[0])
     if torch is None:
         return compute(*options, False, *fields)[0]
-    records = torch.is_grad_enabled() and any(map(_requires_grad, inputs))
+    records = torch.is_grad_enabled() and any(map(requires_grad, inputs))
     views = numpy_views(torch, fields)
     if views is None:
         with torch.no_grad():
@@ -130,8 +144,9 @@ def with_gradients(compute: Callable, options: tuple, fields: tuple, inputs: tup
     return _attach()(first, tuple(gradients), inputs), *others
 
 
-def _requires_grad(x) -> bool:
-    return getattr(x, "requires_grad", False)  # what is no tensor is refused by `compute`
+def requires_grad(x) -> bool:
+    """Return whether PyTorch records derivatives by `x`; what is no tensor is refused later."""
+    return getattr(x, "requires_grad", False)
 
 
 @functools.cache

@@ -26,14 +26,15 @@ from numba.extending import intrinsic, register_jitable
 from loopless.compiled.jit import jit, overload
 
 TILE = 1024  # columns; what a tile carries stays in the first-level cache
-LINE = 16  # elements of 4 bytes in a cache line
 WINDOW_TILE = 256  # columns of windows side by side: scratch is 2·n·WINDOW_TILE numbers
-NARROW = 4  # below so many columns side by side, SIMD pays less than its row overhead
 
 
 @intrinsic
-def _stack(typing_context, like):
-    """Return a pointer to TILE uninitialized elements of `like`'s dtype in this stack frame."""
+def stack_like(typing_context, like):
+    """Return a pointer to TILE uninitialized elements of `like`'s dtype in this stack frame.
+
+    `like` is an array or a pointer.
+    """
     dtype = like.dtype
 
     def codegen(context, builder, signature, args):
@@ -44,26 +45,10 @@ def _stack(typing_context, like):
     return types.CPointer(dtype)(like), codegen
 
 
-@intrinsic
-def _prefetch(typing_context, array, i):
-    """Ask the processor for the cache line of array[i], which is about to be written."""
-
-    def codegen(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        i32, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        signature_ = ir.FunctionType(ir.VoidType(), [pointer, i32, i32, i32])
-        prefetch = cgutils.get_or_insert_function(builder.module, signature_, "llvm.prefetch.p0")
-        address = builder.bitcast(builder.gep(data, [args[1]]), pointer)
-        builder.call(prefetch, [address, i32(1), i32(3), i32(1)])  # write, keep, data
-        return context.get_dummy_value()
-
-    return types.void(array, i), codegen
-
-
 @register_jitable
 def tile_like(array):
     """Return an uninitialized array of TILE elements on the stack, of the same dtype."""
-    return carray(_stack(array), (TILE,))
+    return carray(stack_like(array), (TILE,))
 
 
 def select(condition, x, y):
@@ -82,13 +67,13 @@ def _select_typed(condition, x, y):
 
 
 def at(field, i):
-    """Return entry i of a flat array; a number stands for all entries, None for all true."""
+    """Return entry i of a flat array or pointer; a number stands for all, None for all true."""
     raise AssertionError("compiled code only")
 
 
 @overload(at)
 def _at_typed(field, i):
-    if isinstance(field, types.Array):
+    if isinstance(field, types.Array | types.CPointer):
         return lambda field, i: field[i]
     if isinstance(field, types.NoneType):
         return lambda field, i: True
@@ -105,115 +90,6 @@ def _row_typed(fields, i):
     if len(fields) == 0:
         return lambda fields, i: ()
     return lambda fields, i: (at(fields[0], i), *row_of(fields[1:], i))
-
-
-@functools.cache
-def fused(recipe):
-    """Return two kernels of one recipe, each with coefficients, scan and readout in one pass.
-
-    The first walks columns one by one, the second many side by side; each is compiled when first
-    called. `arrays.scan.recipe` says what a recipe is; here its functions get numbers. The fields
-    in `ahead` are read one row later (the same row at the end of time, where `last` is true and
-    recipes do not look). Rows with `valid` false come out 0 and cut the scan. The walk is backwards
-    in time; a lagged recipe is an adjoint, and walks forwards.
-    """
-    Row = recipe.row
-    coefficients = register_jitable(recipe.coefficients)
-    readout = register_jitable(recipe.readout)
-    lagged = recipe.lagged
-    reads_next = recipe.reads_next
-    two, three = recipe.outputs >= 2, recipe.outputs >= 3
-
-    @register_jitable
-    def advance(a, b, carried, keep):
-        """Return x_t, and what the next row of the walk receives."""
-        if lagged:
-            x = b + carried
-            return x, select(keep, select(a == 0, 0, a * x), 0)
-        x = select(a == 0, b, a * carried + b)
-        return x, select(keep, x, 0)
-
-    @jit()
-    def narrow(outer, steps, inner, valid, fields, ahead, outs):
-        carry = tile_like(outs[0])  # only its first element: of the right type, and in a register
-        for column in range(outer * inner):
-            first = (column // inner) * steps * inner + column % inner
-            carry[0] = 0
-            for s in range(steps):
-                t = s if lagged else steps - 1 - s
-                i = np.uint64(first + t * inner)
-                j = i + np.uint64(inner if t + 1 < steps else 0)
-                last = (t + 1 == steps) | (not at(valid, j))
-                keep = at(valid, i)
-                row = Row(*row_of(fields, i), *row_of(ahead, j))
-                a, b = coefficients(select, row, last)
-                x_next = carry[0]
-                x, carry[0] = advance(a, b, x_next, keep)
-                values = readout(select, row, last, x, x_next)
-                outs[0][i] = select(keep, values[0], 0)
-                if two:
-                    outs[1][i] = select(keep, values[1], 0)
-                if three:
-                    outs[2][i] = select(keep, values[2], 0)
-
-    @jit()
-    def wide(outer, steps, inner, valid, fields, ahead, outs):
-        carry = tile_like(outs[0])
-        now = tile_like(outs[0]) if lagged else carry  # x_t; what is carried on differs if lagged
-        following = tile_like(outs[0])
-        for o in range(outer):
-            for start in range(0, inner, TILE):
-                width = np.uint64(min(TILE, inner - start))
-                for k in range(width):
-                    carry[k] = 0
-                for s in range(steps):
-                    t = s if lagged else steps - 1 - s
-                    base = np.uint64((o * steps + t) * inner + start)
-                    step = np.uint64(inner if t + 1 < steps else 0)
-                    final = t + 1 == steps
-                    if s + 1 < steps:
-                        # No hardware prefetcher foresees a store in another row.
-                        ahead_of_walk = base + np.uint64(inner if lagged else -inner)
-                        for k in range(0, width, LINE):
-                            _prefetch(outs[0], ahead_of_walk + np.uint64(k))
-                            if two:
-                                _prefetch(outs[1], ahead_of_walk + np.uint64(k))
-                            if three:
-                                _prefetch(outs[2], ahead_of_walk + np.uint64(k))
-                    # One loop for each array written: more exceed LLVM's limit of alias checks.
-                    for k in range(width):
-                        i, j = base + k, base + k + step
-                        last = final | (not at(valid, j))
-                        row = Row(*row_of(fields, i), *row_of(ahead, j))
-                        a, b = coefficients(select, row, last)
-                        if reads_next:
-                            following[k] = carry[k]
-                        x, passed_on = advance(a, b, carry[k], at(valid, i))
-                        if lagged:
-                            now[k] = x
-                        carry[k] = passed_on
-                    for k in range(width):
-                        i, j = base + k, base + k + step
-                        row = Row(*row_of(fields, i), *row_of(ahead, j))
-                        last = final | (not at(valid, j))
-                        value = readout(select, row, last, now[k], following[k])[0]
-                        outs[0][i] = select(at(valid, i), value, 0)
-                    if two:
-                        for k in range(width):
-                            i, j = base + k, base + k + step
-                            row = Row(*row_of(fields, i), *row_of(ahead, j))
-                            last = final | (not at(valid, j))
-                            value = readout(select, row, last, now[k], following[k])[1]
-                            outs[1][i] = select(at(valid, i), value, 0)
-                    if three:
-                        for k in range(width):
-                            i, j = base + k, base + k + step
-                            row = Row(*row_of(fields, i), *row_of(ahead, j))
-                            last = final | (not at(valid, j))
-                            value = readout(select, row, last, now[k], following[k])[2]
-                            outs[2][i] = select(at(valid, i), value, 0)
-
-    return narrow, wide
 
 
 @jit()

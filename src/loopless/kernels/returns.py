@@ -15,18 +15,20 @@ To add an estimator: write its recipe here (`arrays.scan.recipe` says what that 
 `reference.returns`, and its entry in the table of `verify.contracts.returns`.
 """
 
+import functools
 from collections import namedtuple
 from typing import Any
 
+import numpy as np
+
 from loopless.arrays import checks, scan
-from loopless.arrays.dispatch import as_numpy_on_cpu
+from loopless.arrays.dispatch import as_numpy_on_cpu, call_on_numpy, eager_torch, is_compiling
 from loopless.arrays.library import compiled_once
 from loopless.arrays.scan import numpy as numpy_scan
-from loopless.arrays.scan.recipe import Recipe
+from loopless.arrays.scan.recipe import ESTIMATORS, Recipe
 from loopless.kernels import windows
 
 
-@as_numpy_on_cpu
 def gae(
     rewards, values, next_values, terminated, truncated, *, gamma, lambda_, valid=None, time_axis=0
 ):
@@ -40,15 +42,8 @@ def gae(
 
     Schulman et al. 2016, eq. 16. Loop twin: `reference.returns.gae`.
     """
-    return _estimate(
-        "gae",
-        _GAE,
-        {"rewards": rewards, "values": values, "next_values": next_values},
-        (terminated, truncated),
-        {"gamma": gamma, "lambda_": lambda_},
-        valid,
-        time_axis,
-    )
+    floats, flags = (rewards, values, next_values), (terminated, truncated)
+    return _estimate("gae", _GAE, floats, flags, (gamma, lambda_), valid, time_axis)
 
 
 _GaeRow = namedtuple("_GaeRow", "rewards values next_values terminated truncated gamma lambda_")
@@ -83,11 +78,13 @@ _GAE = Recipe(
     _gae_coefficients,
     _gae_readout,
     outputs=2,
-    adjoint=Recipe(_GaeAdjointRow, _gae_adjoint, _gae_gradients, outputs=3, lagged=True),
+    adjoint=Recipe(
+        _GaeAdjointRow, _gae_adjoint, _gae_gradients, outputs=3, lagged=True, name="gae_adjoint"
+    ),
+    name="gae",
 )
 
 
-@as_numpy_on_cpu
 def lambda_returns(
     rewards, next_values, terminated, truncated, *, gamma, lambda_, valid=None, time_axis=0
 ):
@@ -100,16 +97,9 @@ def lambda_returns(
 
     Sutton and Barto 2018, eq. 12.20. Loop twin: `reference.returns.lambda_returns`.
     """
-    (returns,) = _estimate(
-        "lambda_returns",
-        _LAMBDA_RETURNS,
-        {"rewards": rewards, "next_values": next_values},
-        (terminated, truncated),
-        {"gamma": gamma, "lambda_": lambda_},
-        valid,
-        time_axis,
-    )
-    return returns
+    floats, flags, numbers = (rewards, next_values), (terminated, truncated), (gamma, lambda_)
+    recipe = _LAMBDA_RETURNS
+    return _estimate("lambda_returns", recipe, floats, flags, numbers, valid, time_axis)[0]
 
 
 _LambdaRow = namedtuple("_LambdaRow", "rewards next_values terminated truncated gamma lambda_")
@@ -142,11 +132,18 @@ _LAMBDA_RETURNS = Recipe(
     _lambda_coefficients,
     _lambda_readout,
     outputs=1,
-    adjoint=Recipe(_LambdaAdjointRow, _lambda_adjoint, _lambda_gradients, outputs=2, lagged=True),
+    adjoint=Recipe(
+        _LambdaAdjointRow,
+        _lambda_adjoint,
+        _lambda_gradients,
+        outputs=2,
+        lagged=True,
+        name="lambda_returns_adjoint",
+    ),
+    name="lambda_returns",
 )
 
 
-@as_numpy_on_cpu
 def discounted_returns(
     rewards, next_values, terminated, truncated, *, gamma, valid=None, time_axis=0
 ):
@@ -158,16 +155,10 @@ def discounted_returns(
 
     Sutton and Barto 2018, eq. 3.9. Loop twin: `reference.returns.discounted_returns`.
     """
-    (returns,) = _estimate(
-        "discounted_returns",
-        _DISCOUNTED,
-        {"rewards": rewards, "next_values": next_values},
-        (terminated, truncated),
-        {"gamma": gamma},
-        valid,
-        time_axis,
-    )
-    return returns
+    floats, flags = (rewards, next_values), (terminated, truncated)
+    return _estimate("discounted_returns", _DISCOUNTED, floats, flags, (gamma,), valid, time_axis)[
+        0
+    ]
 
 
 _DiscountedRow = namedtuple("_DiscountedRow", "rewards next_values terminated truncated gamma")
@@ -342,14 +333,42 @@ _TOKEN_SKIP = Recipe(_TokenSkipRow, _token_skip_coefficients, _token_skip_readou
 
 
 def _estimate(function, recipe, floats, flags, numbers, valid, time_axis):
-    if valid is None and time_axis == 0:
-        fields = tuple(floats.values()), flags, numbers.values()
-        outs = numpy_scan.estimate_plain(recipe, *fields)
-        if outs is None and recipe.adjoint is not None:
-            outs = scan.estimate_plain_tensors(recipe, *fields)
-        if outs is not None:
-            return outs
-    return scan.estimate(recipe, *check(function, floats, flags, numbers, valid, time_axis))
+    arguments = floats, flags, numbers, valid, time_axis, None
+    fields = *floats, *flags, *numbers, valid
+    outs = None
+    if floats[0].__class__ is np.ndarray:
+        outs = numpy_scan.estimate_plain(recipe, *arguments)
+    elif is_compiling():
+        from loopless.arrays.scan import torch as torch_scan
+
+        return torch_scan.in_graph(function, time_axis, *fields)
+    elif eager_torch(floats[0]) is not None:
+        outs = _torch_scan().estimate_plain(recipe, scan.compose, *arguments)
+    if outs is not None:
+        return outs
+    return call_on_numpy(functools.partial(ESTIMATORS[function], time_axis), fields)
+
+
+@functools.cache
+def _torch_scan() -> Any:
+    from loopless.arrays.scan import torch as torch_scan
+
+    return torch_scan
+
+
+def _checked(function, recipe, time_axis, *fields):
+    """Return the recipe's outputs; `fields` are what its row names, and `valid`."""
+    names = recipe.row._fields
+    count = names.index("terminated")
+    floats, flags, numbers = fields[:count], fields[count : count + 2], fields[count + 2 : -1]
+    floats = dict(zip(names, floats, strict=False))
+    numbers = dict(zip(names[count + 2 :], numbers, strict=False))
+    return scan.estimate(recipe, *check(function, floats, flags, numbers, fields[-1], time_axis))
+
+
+ESTIMATORS["gae"] = functools.partial(_checked, "gae", _GAE)
+ESTIMATORS["lambda_returns"] = functools.partial(_checked, "lambda_returns", _LAMBDA_RETURNS)
+ESTIMATORS["discounted_returns"] = functools.partial(_checked, "discounted_returns", _DISCOUNTED)
 
 
 def check(function, floats: dict[str, Any], flags, numbers: dict[str, Any], valid, time_axis):

@@ -7,7 +7,6 @@ a recipe is; the engines are `numpy`, `torch` (with `triton`) and `jax`.
 
 from typing import Any
 
-from loopless.arrays.dispatch import eager_torch
 from loopless.arrays.library import NUMPY, Library, typed
 from loopless.arrays.scan import numpy as numpy_scan
 from loopless.arrays.scan.recipe import Recipe, last_rows, rows_ahead
@@ -32,20 +31,13 @@ def estimate(
 
         if torch_scan.can_fuse(floats, numbers):
             return torch_scan.estimate(recipe, compose, *arguments)
+        if torch_scan.can_call(dtype, floats, numbers):
+            return torch_scan.call(recipe, axis, floats, flags, numbers, valid)
     if library.name == "jax":
         from loopless.arrays.scan import jax as jax_scan
 
         return jax_scan.estimate(recipe, compose, *arguments)
     return compose(recipe, library, *arguments)
-
-
-def estimate_plain_tensors(recipe: Recipe, floats, flags, numbers) -> tuple[Any, ...] | None:
-    """Return the recipe's outputs for plain [T, B] tensors that want a gradient; else None."""
-    if eager_torch(floats[0]) is None:
-        return None
-    from loopless.arrays.scan import torch as torch_scan
-
-    return torch_scan.estimate_plain(recipe, compose, floats, flags, numbers)
 
 
 def compose(recipe, library, dtype, axis, floats, flags, numbers, valid=None) -> tuple[Any, ...]:

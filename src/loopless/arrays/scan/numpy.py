@@ -1,6 +1,6 @@
 """Scans and recipes on NumPy arrays: inputs made flat, memory for outputs, one compiled call.
 
-The kernels are in `compiled.scan`, imported on the first call because Numba
+The kernels are in `compiled.fused` and `compiled.scan`, imported on the first call because Numba
 takes long to import.
 """
 
@@ -10,47 +10,55 @@ from collections.abc import Callable
 
 import numpy as np
 
-from loopless.arrays.dispatch import empty, flat, flat_or_number, number_of
-from loopless.arrays.library import NUMPY
+from loopless.arrays.dispatch import empty, flat, flat_or_number
+from loopless.arrays.library import NUMBER, NUMPY
 from loopless.arrays.scan.recipe import Recipe
 
 _BOOL, _SINGLE, _DOUBLE = np.dtype(np.bool_), np.dtype(np.float32), np.dtype(np.float64)
 
 
-def estimate_plain(recipe: Recipe, floats, flags, numbers) -> tuple[np.ndarray, ...] | None:
-    """Return the recipe's outputs for plain [T, B] arrays, which need no conversion; else None.
+def estimate_plain(
+    recipe: Recipe, floats, flags, numbers, valid, time_axis, out
+) -> tuple[np.ndarray, ...] | None:
+    """Return the recipe's outputs for plain arrays of two axes that need no conversion; else None.
 
     A fast path, because small rollouts spend their time in checks: here all that matters for such
     arrays is tested at once. Whatever is unusual, or wrong, is left to the checks.
     """
     first = floats[0]
-    if first.__class__ is not np.ndarray:
-        return None
     dtype, shape = first.dtype, first.shape
     if len(shape) != 2 or (dtype is not _SINGLE and dtype is not _DOUBLE) or not first.size:
         return None
-    fields = []
     for x in floats:
         if x.__class__ is not np.ndarray or x.dtype is not dtype or x.shape != shape:
             return None
         if not x.flags.carray:
             return None
-        fields.append(x.ravel())
-    for x in flags:
+    for x in flags if valid is None else (*flags, valid):
         if x.__class__ is not np.ndarray or x.dtype is not _BOOL or x.shape != shape:
             return None
         if not x.flags.carray:
             return None
-        fields.append(x.ravel())
     for x in numbers:
         if x.__class__ is not float or not 0.0 <= x <= 1.0:
             return None
-        fields.append(number_of(x, dtype))
-    outs = [empty(shape, dtype) for _ in range(recipe.outputs)]
-    steps, columns = shape
-    flat_outs = tuple([out.ravel() for out in outs])
-    kernel(recipe, columns)(1, steps, columns, None, tuple(fields), (), flat_outs)
-    return tuple(outs)
+    sizes = plain_sizes(shape, time_axis)
+    if sizes is None or out is not None:
+        return None
+    outs = tuple([empty(shape, dtype) for _ in range(recipe.outputs)])
+    kernel(recipe, sizes[2])(*sizes, valid, floats, flags, numbers, outs)
+    return outs
+
+
+def plain_sizes(shape: tuple[int, int], time_axis: int) -> tuple[int, int, int] | None:
+    """Return how many entries lie before, on and after a time axis of two; None for a bad axis."""
+    if time_axis.__class__ is not int:
+        return None
+    if time_axis == 0 or time_axis == -2:
+        return 1, shape[0], shape[1]
+    if time_axis == 1 or time_axis == -1:
+        return shape[0], shape[1], 1
+    return None
 
 
 def estimate(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.ndarray, ...]:
@@ -67,24 +75,26 @@ def estimate(recipe, dtype, axis, floats, flags, numbers, valid) -> tuple[np.nda
         outs = estimate(recipe, dtype, len(shape) - 1 - axis, floats, flags, numbers, valid)
         return tuple([out.T for out in outs])
     wide = NUMPY.wide(dtype)
-    outs = [empty(shape, wide) for _ in range(recipe.outputs)]
+    outs = tuple([empty(shape, wide) for _ in range(recipe.outputs)])
     if first.size:
-        fields = [flat(x, wide) for x in floats] + [flat(x, _BOOL) for x in flags]
-        ahead = tuple([fields[k] for k in recipe.ahead])
-        fields += [flat_or_number(x, shape, wide) for x in numbers]
-        outer, steps, inner = as_columns(shape, axis)
-        kernel(recipe, inner)(
-            outer,
-            steps,
-            inner,
-            None if valid is None else flat(valid, _BOOL),
-            tuple(fields),
-            ahead,
-            tuple([out.ravel() for out in outs]),
+        sizes = as_columns(shape, axis)
+        # As two axes, like the arrays of `estimate_plain`: the kernel is compiled for each number.
+        table = sizes[0] * sizes[1], sizes[2]
+        kernel(recipe, sizes[2])(
+            *sizes,
+            None if valid is None else flat(valid, _BOOL).reshape(table),
+            tuple([flat(x, wide).reshape(table) for x in floats]),
+            tuple([flat(x, _BOOL).reshape(table) for x in flags]),
+            tuple([_flat_or_float(x, shape, wide) for x in numbers]),
+            tuple([out.reshape(table) for out in outs]),
         )
     if wide == dtype:
-        return tuple(outs)
+        return outs
     return tuple([out.astype(dtype) for out in outs])
+
+
+def _flat_or_float(x, shape: tuple[int, ...], dtype):
+    return float(x) if isinstance(x, NUMBER) else flat(np.broadcast_to(x, shape), dtype)
 
 
 def affine_scan(a, b: np.ndarray, init, *, reverse: bool, axis: int) -> np.ndarray:
@@ -130,17 +140,20 @@ def compose_windows(maps: Callable, row: Callable, dtype, axis, floats, flags, n
     return out.astype(dtype, copy=False)
 
 
-def kernel(recipe: Recipe, columns: int) -> Callable:
+def kernel(recipe: Recipe, inner: int) -> Callable:
     """Return the recipe's compiled kernel for this number of columns side by side."""
-    narrow, wide, least = _kernels(recipe)
-    return wide if columns >= least else narrow
+    narrow, wide, chained, least = _kernels(recipe)
+    if inner >= least:
+        return wide
+    return chained if inner == 1 else narrow
 
 
 @functools.cache
-def _kernels(recipe: Recipe) -> tuple[Callable, Callable, int]:
-    from loopless.compiled import scan as compiled_scan
+def _kernels(recipe: Recipe) -> tuple[Callable, Callable, Callable, int]:
+    from loopless.compiled import fused
 
-    return *compiled_scan.fused(recipe), compiled_scan.NARROW
+    narrow, wide, chained = fused.fused(recipe)
+    return narrow, wide, narrow if recipe.reads_next else chained, fused.NARROW
 
 
 def as_columns(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:

@@ -31,6 +31,15 @@ class Recipe:
     # The recipe from the outputs' gradients (its floats) to gradients of this one's floats: only
     # where this one is linear in its floats and has just the flags `terminated` and `truncated`.
     adjoint: "Recipe | None" = None
+    name: str = ""  # of a recipe with an adjoint, or of an adjoint: compiled programs call it so
+
+    def __post_init__(self) -> None:
+        if self.name:
+            NAMED[self.name] = self
+
+
+NAMED: dict[str, Recipe] = {}
+ESTIMATORS: dict[str, Callable] = {}  # (time_axis, *fields) -> outputs, checked, by function
 
 
 def row_numbers(library: Library, like, axis: int, steps: int):

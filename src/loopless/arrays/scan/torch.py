@@ -14,13 +14,16 @@ kernel of the adjoint, where the recipe is linear in its floats.
 
 import functools
 import importlib.util
+import operator
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from loopless.arrays.dispatch import is_traced, numpy_views
+from loopless.arrays.dispatch import empty, is_traced, requires_grad
 from loopless.arrays.library import NUMBER, library_of
 from loopless.arrays.scan import numpy as numpy_scan
+from loopless.arrays.scan.recipe import ESTIMATORS, NAMED
 
 BLOCK = 32  # steps scanned by doubling before blocks are chained
 
@@ -189,70 +192,188 @@ def estimate(recipe, compose, dtype, axis, floats, flags, numbers, valid):
 
     When the backward pass is itself to be differentiated, it uses `compose` (of `arrays.scan`).
     """
-    call = recipe, compose, dtype, axis, len(floats), None
-    return _Fused.apply(call, *floats, *flags, valid, *numbers)
+    outs = _run(recipe, dtype, axis, floats, flags, numbers, valid)
+    return _Fused.apply((recipe.adjoint, compose, axis, outs, flags, numbers, valid), *floats)
 
 
-def estimate_plain(recipe, compose, floats, flags, numbers):
-    """Return what `estimate` does for plain [T, B] tensors of one dtype; None for any others.
+@torch.compiler.allow_in_graph
+def in_graph(function: str, time_axis, *fields):
+    """Return ESTIMATORS[function] of the fields, in a program that torch.compile makes.
+
+    PyTorch then does not look into our code, which it would otherwise check for changes at every
+    call of the program: that takes as long as a small rollout itself.
+    """
+    return ESTIMATORS[function](time_axis, *fields)
+
+
+def can_call(dtype, floats, numbers) -> bool:
+    """Return whether `call` takes these tensors: in a program being compiled, for the CPU."""
+    return (
+        (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0)
+        and not torch._C._are_functorch_transforms_active()
+        and dtype in _NUMPY_DTYPES
+        and all(x.is_cpu and x.dtype == dtype for x in floats)
+        and all(isinstance(x, NUMBER) for x in numbers)
+    )
+
+
+def call(recipe, axis, floats, flags, numbers, valid):
+    """Return the recipe's outputs by one operator in a compiled program, differentiable once."""
+    numbers = [float(x) for x in numbers]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in floats):
+        return _Called.apply(recipe.name, axis, numbers, valid, *flags, *floats)
+    return tuple(_estimate(recipe.name, list(floats), *flags, valid, numbers, axis))
+
+
+# Defined by hand: what `torch.library.custom_op` adds around a call takes longer than the call, and
+# so does a registered derivative, even where none is wanted.
+_LIBRARY = torch.library.Library("loopless", "FRAGMENT")
+_LIBRARY.define(
+    "estimate(str recipe, Tensor[] floats, Tensor terminated, Tensor truncated, Tensor? valid, "
+    "float[] numbers, int axis) -> Tensor[]",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_estimate = torch.ops.loopless.estimate
+
+
+def _estimate_called(name, floats, terminated, truncated, valid, numbers, axis):
+    # Kinds and shapes were checked while the program was made.
+    recipe, flags, numbers = NAMED[name], (terminated, truncated), tuple(numbers)
+    first = floats[0]
+    shape, tensors = first.shape, (*floats, *flags) if valid is None else (*floats, *flags, valid)
+    if len(shape) != 2 or not first.numel() or not all(map(_is_contiguous, tensors)):
+        outs = _run(recipe, first.dtype, axis, floats, flags, numbers, valid)
+        return [x.contiguous() for x in outs]
+    outs = tuple([empty(shape, _NUMPY_DTYPES[first.dtype]) for _ in range(recipe.outputs)])
+    sizes = numpy_scan.plain_sizes(shape, axis)
+    numpy_scan.kernel(recipe, sizes[2])(
+        *sizes,
+        None if valid is None else valid.data_ptr(),
+        tuple([x.data_ptr() for x in floats]),
+        tuple([x.data_ptr() for x in flags]),
+        numbers,
+        outs,
+    )
+    return [torch.from_numpy(out) for out in outs]
+
+
+_LIBRARY.impl("estimate", _estimate_called, "CPU")
+_LIBRARY.impl("estimate", torch.library.fallthrough_kernel, "Autograd")
+
+
+@torch.library.register_fake("loopless::estimate", lib=_LIBRARY)
+def _(name, floats, terminated, truncated, valid, numbers, axis):
+    shape = floats[0].shape
+    return [floats[0].new_empty(shape) for _ in range(NAMED[name].outputs)]
+
+
+class _Called(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, name, axis, numbers, valid, terminated, truncated, *floats):
+        ctx.name, ctx.axis, ctx.numbers, ctx.masked = name, axis, numbers, valid is not None
+        ctx.save_for_backward(terminated, truncated, *([] if valid is None else [valid]))
+        return tuple(_estimate(name, list(floats), terminated, truncated, valid, numbers, axis))
+
+    @staticmethod
+    def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
+        terminated, truncated, *valid = ctx.saved_tensors
+        name, valid = NAMED[ctx.name].adjoint.name, valid[0] if ctx.masked else None
+        out = _estimate(name, list(gradients), terminated, truncated, valid, ctx.numbers, ctx.axis)
+        return None, None, None, None, None, None, *out
+
+
+def estimate_plain(recipe, compose, floats, flags, numbers, valid, time_axis, out):
+    """Return what `estimate` does for plain tensors of two axes and one dtype; None for others.
 
     As in `numpy.estimate_plain`, all that matters is tested at once, so that a small rollout does
     not spend its time in checks.
     """
-    views = numpy_views(torch, (*floats, *flags))
-    if views is None:
+    if out is not None:
         return None
-    count = len(floats)
-    outs = numpy_scan.estimate_plain(recipe, views[:count], views[count:], numbers)
-    if outs is None:
+    records = torch.is_grad_enabled() and any(map(requires_grad, floats))
+    if records and recipe.adjoint is None:
         return None
-    call = recipe, compose, floats[0].dtype, 0, count, outs
-    return _Fused.apply(call, *floats, *flags, None, *numbers)
+    outs = _run_plain(recipe, floats, flags, numbers, valid, time_axis)
+    if outs is None or not records:
+        return outs
+    return _Fused.apply((recipe.adjoint, compose, time_axis, outs, flags, numbers, valid), *floats)
+
+
+def _run_plain(recipe, floats, flags, numbers, valid, time_axis):
+    first = floats[0]
+    shape, dtype = first.shape, first.dtype
+    width = _NUMPY_DTYPES.get(dtype)
+    if width is None or len(shape) != 2 or not first.numel():
+        return None
+    try:
+        floats = _addresses(floats, shape, dtype)
+        flags = _addresses(flags if valid is None else (*flags, valid), shape, torch.bool)
+    except RuntimeError:  # batched gradients and sparse tensors have no memory of their own
+        return None
+    for x in numbers:
+        if x.__class__ is not float or not 0.0 <= x <= 1.0:
+            return None
+    sizes = numpy_scan.plain_sizes(shape, time_axis)
+    if sizes is None or floats is None or flags is None:
+        return None
+    if valid is not None:
+        *flags, valid = flags
+        flags = tuple(flags)
+    outs = tuple([empty(shape, width) for _ in range(recipe.outputs)])
+    numpy_scan.kernel(recipe, sizes[2])(*sizes, valid, floats, flags, numbers, outs)
+    return tuple([torch.from_numpy(out) for out in outs])
+
+
+_is_contiguous = operator.methodcaller("is_contiguous")
+_NUMPY_DTYPES = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
+
+
+def _addresses(tensors, shape, dtype) -> tuple[int, ...] | None:
+    """Return where tensors lie in memory, or None if one is not plain or not of this kind."""
+    addresses = []
+    for x in tensors:
+        if x.__class__ is not Tensor and x.__class__ is not torch.nn.Parameter:
+            return None
+        if x.dtype is not dtype or x.shape != shape or not x.is_cpu:
+            return None
+        if not x.is_contiguous() or x.is_neg():  # a negative view's memory has the other sign
+            return None
+        addresses.append(x.data_ptr())
+    return tuple(addresses)
 
 
 class _Fused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, call, *fields):
-        recipe, compose, dtype, axis, count, outs = call
-        floats, rest = fields[:count], fields[count:]
-        ctx.call = recipe.adjoint, compose, axis
+    def forward(ctx, call, *floats):
+        adjoint, compose, axis, outs, flags, numbers, valid = call
+        tensors = [x for x in numbers if isinstance(x, Tensor)]
+        ctx.call = adjoint, compose, axis, numbers, valid is not None
         ctx.dtypes = [x.dtype for x in floats]
         # Saved the official way, so that flags overwritten before backward are an error.
-        ctx.places = [k for k, x in enumerate(rest) if isinstance(x, torch.Tensor)]
-        ctx.others = [None if isinstance(x, torch.Tensor) else x for x in rest]
-        ctx.save_for_backward(*[rest[k] for k in ctx.places])
-        if outs is not None:  # computed already
-            return tuple([torch.from_numpy(out) for out in outs])
-        return _run(recipe, dtype, axis, floats, *_groups(rest))
+        ctx.save_for_backward(*flags, *tensors, *([] if valid is None else [valid]))
+        return outs
 
     @staticmethod
     def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
-        adjoint, compose, axis = ctx.call
-        rest = list(ctx.others)
-        for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
-            rest[place] = tensor
-        dtype = gradients[0].dtype
+        adjoint, compose, axis, numbers, masked = ctx.call
+        terminated, truncated, *tensors = ctx.saved_tensors
+        valid = tensors.pop() if masked else None
+        tensors, flags = iter(tensors), (terminated, truncated)
+        numbers = tuple([next(tensors) if isinstance(x, Tensor) else x for x in numbers])
         out = None
         if not torch.is_grad_enabled() and not is_traced(torch):
-            try:
-                out = _run(adjoint, dtype, axis, gradients, *_groups(rest))
-            except RuntimeError:  # batched gradients have no memory of their own
-                out = None
+            out = _run_plain(adjoint, gradients, flags, numbers, valid, axis)
+            if out is None:
+                try:
+                    dtype = gradients[0].dtype
+                    out = _run(adjoint, dtype, axis, gradients, flags, numbers, valid)
+                except RuntimeError:  # batched gradients have no memory of their own
+                    pass
         if out is None:
-            library = library_of(gradients[0])
-            out = compose(adjoint, library, dtype, axis, gradients, *_groups(rest))
-        needed = ctx.needs_input_grad[1:]
-        wanted = [
-            x.to(dtype) if need else None
-            for x, dtype, need in zip(out, ctx.dtypes, needed, strict=False)
-        ]
-        return None, *wanted, *[None] * len(rest)
-
-
-def _groups(rest):
-    """Return flags, numbers and `valid`, in the order that engines take them."""
-    terminated, truncated, valid, *numbers = rest
-    return (terminated, truncated), tuple(numbers), valid
+            library, dtype = library_of(gradients[0]), gradients[0].dtype
+            out = compose(adjoint, library, dtype, axis, gradients, flags, numbers, valid)
+        needed = zip(out, ctx.dtypes, ctx.needs_input_grad[1:], strict=True)
+        return None, *[x.to(dtype) if need else None for x, dtype, need in needed]
 
 
 def _run(recipe, dtype, axis, floats, flags, numbers, valid):
