@@ -8,11 +8,8 @@ of the docstring is the help.
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -325,6 +322,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(words: Sequence[str], error: Exception) -> int:
     """Save the traceback of an error that nobody foresaw, say where it is, and return 70."""
+    import shlex
+    import tempfile
+    import traceback
+
     lines = [f"loopless {shlex.join(words)}\n\n", *traceback.format_exception(error)]
     try:
         with tempfile.NamedTemporaryFile(

@@ -8,13 +8,13 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from run_results import command
 
-from loopless import cli
 from loopless.files import plain
 from loopless.runs.checkpoint import Checkpoints
 from loopless.runs.failures import BadRun, RunInUse, WriteFailed
@@ -448,7 +448,7 @@ def test_an_unforeseen_error_is_one_line_with_a_saved_traceback(
     def fails(*_):
         raise LookupError(f"somewhere deep {ESCAPE}\nand more")
 
-    monkeypatch.setattr(cli.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("loopless.runs.pictures.plots.draw", fails)
     assert command("plot", sent()) == 70
     (line,) = capsys.readouterr().err.splitlines()

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from loopless.files import atomic
 from loopless.nets.exported import Policy
 from loopless.runs.failures import BadRun
 
@@ -57,9 +58,7 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
     card_file = file.with_suffix(".json")
     try:
-        if card_file.stat().st_size > LARGEST_CARD:
-            raise BadRun(f"load_policy: {card_file} is larger than a card can be.")
-        card = json.loads(card_file.read_text(encoding="utf-8"))
+        card = json.loads(atomic.read_small(card_file, LARGEST_CARD))
         arrays = load(file.read_bytes())
     except (OSError, ValueError, RecursionError, SafetensorError) as error:
         raise BadRun(f"load_policy: cannot read {file} and its card: {error}") from error

@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from loopless.files import checksums
 from loopless.runs.failures import BadRun
 from loopless.runs.folder import RunFolder
+from loopless.train.avatarl import critic
+from loopless.train.avatarl.config import AvataRL
 from loopless.train.lm import data
 from loopless.train.lm.config import LM
 
@@ -79,6 +82,20 @@ def test_broken_and_changed_baselines_are_counted_again(run, text):
 def test_unchanged_baselines_are_not_counted_again(run, monkeypatch):
     monkeypatch.delattr(data.TextData, "_count_baselines")
     assert baselines(run)
+
+
+@pytest.mark.parametrize("name", ["critic.safetensors", "critic.json"])
+def test_another_critic_is_refused(tmp_path, name):
+    path = shutil.copytree(MADE_BEFORE.with_name("avatarl"), tmp_path / "avatarl")
+    config = RunFolder.open(path).config(AvataRL)
+    assert critic.load_copy(config, path)  # an older version wrote it, without checksums
+    checksums.write(path, critic.COPY_FILES)
+    assert critic.load_copy(config, path)
+    content = bytearray((path / name).read_bytes())
+    content[-5] ^= 1
+    (path / name).write_bytes(content)
+    with pytest.raises(BadRun, match=f"{name} in .* differ from their checksums"):
+        critic.load_copy(config, path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"sha256": 3}', '{"sha256": {"train.bin": "x"}}'])

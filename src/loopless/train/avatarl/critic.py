@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from loopless.files import checksums
 from loopless.nets.gpt.model import GPT
 from loopless.nets.gpt.weights import gpt2_form, read_gpt2
 from loopless.process import free_memory_bytes
 from loopless.runs.checkpoint import export_weights, load_chosen
-from loopless.runs.failures import BadConfig
+from loopless.runs.failures import BadConfig, BadRun, writing
 from loopless.runs.folder import RunFolder
 from loopless.runs.progress.quantities import size
 from loopless.text.dataset import Dataset
@@ -29,6 +30,7 @@ from loopless.train.lm.config import DataSettings
 from loopless.train.lm.data import as_bad_config, load_tokenizer, read_data, reopen_data
 
 COPY = "critic.safetensors"
+COPY_FILES = COPY, "critic.json"
 MAX_STREAM_BYTES = 1 << 28  # in one call of the program
 
 
@@ -71,7 +73,18 @@ def load(config: AvataRL, path: Path) -> Critic:
 def load_copy(config: AvataRL, student_folder: Path) -> Critic | None:
     """Load the copy of the critic in a student's folder, if there is one."""
     path = student_folder / COPY
-    return _load_weights(config, path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        changed = checksums.changed(student_folder, COPY_FILES, checksums.read(student_folder))
+    except (ValueError, OSError) as error:
+        raise BadRun(f"run: the critic of {student_folder} cannot be checked: {error}.") from None
+    if changed:
+        raise BadRun(
+            f"run: {', '.join(changed)} in {student_folder} differ from their checksums in "
+            f"{checksums.NAME}. Restore them from a copy."
+        )
+    return _load_weights(config, path)
 
 
 def _load_weights(config: AvataRL, path: Path) -> Critic:
@@ -217,3 +230,5 @@ class CriticAdvisor:
     def save(self, run_folder: Path) -> None:
         """Write a copy of the critic into its student's folder."""
         export_weights(run_folder / COPY, *gpt2_form(self.model))
+        with writing(str(run_folder / checksums.NAME)):
+            checksums.write(run_folder, COPY_FILES)
