@@ -288,7 +288,6 @@ class _Session:
         self.log.event(self.trainer.step, "end")
         self.log.sync()
         self.snapshot()
-        self.renderer.request()
         if self.config.profile:
             from rich.console import Console
 

@@ -79,6 +79,7 @@ def test_a_run_without_a_log_draws_nothing_and_is_no_error(tmp_path):
 def test_requests_never_block_and_a_hung_process_is_left_behind(folder):
     notes = []
     renderer = Renderer(folder, note=notes.append, **OWN)
+    renderer._start()
     process = renderer._process
     os.kill(process.pid, signal.SIGSTOP)
     for _ in range(20_000):  # far more than a pipe holds
@@ -186,6 +187,7 @@ def test_snapshots_reach_the_picture(folder):
 
 def test_it_has_a_session_of_its_own_and_low_priority(folder):
     with Renderer(folder, **OWN) as renderer:
+        renderer._start()
         pid = renderer._process.pid
     said = (folder / "plots" / "facts.txt").read_text().split()
     assert said[:2] == [str(pid), str(pid)]

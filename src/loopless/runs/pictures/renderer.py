@@ -26,7 +26,7 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Renderer:
-    """Starts the process that draws, and sends it requests.
+    """Starts the process that draws when it is first needed, and sends it requests.
 
         with Renderer(run.path, note=progress.note) as renderer:
             renderer.request()                               # every picture that the log allows
@@ -49,9 +49,16 @@ class Renderer:
         self._folder, self._note = Path(folder), lambda text: say(printable(text))
         self._log = self._folder / LOG
         self._process: subprocess.Popen[bytes] | None = None
+        self._modules, self._tensorboard, self._started = modules, tensorboard, False
+
+    def _start(self) -> None:
+        """Start the process, unless it was started before."""
+        if self._started:
+            return
+        self._started = True
         command = [sys.executable, "-P", "-m", "loopless.runs.pictures.drawing", str(self._folder)]
-        command += [f"--parent={os.getpid()}", *(f"--module={name}" for name in modules)]
-        command += ["--tensorboard"] if tensorboard else []
+        command += [f"--parent={os.getpid()}", *(f"--module={name}" for name in self._modules)]
+        command += ["--tensorboard"] if self._tensorboard else []
         try:
             atomic.remove(self._log)  # a new file: an old one may have another name elsewhere
             with os.fdopen(os.open(self._log, NEW_FILE, 0o644), "wb") as log:
@@ -71,6 +78,7 @@ class Renderer:
 
     def request(self, *pictures: str, snapshots: Mapping[str, Path | str] | None = None) -> None:
         """Have these pictures drawn soon, or all of them. Costs microseconds and never raises."""
+        self._start()
         if self._process is None:
             return
         files = {name: os.path.abspath(path) for name, path in (snapshots or {}).items()}
@@ -89,6 +97,7 @@ class Renderer:
 
     def close(self, wait_s: float | None = None) -> None:
         """Have everything drawn a last time, wait for it, and end the process."""
+        self._start()
         if (process := self._process) is None:
             return
         wait_s = LAST_DRAWING_S if wait_s is None else wait_s

@@ -125,9 +125,9 @@ class CompiledRun(Run):
         else:
             map_, advance = map_agents, advance_agents
         self.settings = traced_settings(config)
-        init = jax.jit(map_(as_program(program, "init"), (0, None)))
+        init = _compile_quickly(map_(as_program(program, "init"), (0, None)))
         self.state = init(self.key, self.settings)
-        self._evaluate = jax.jit(map_(program.evaluate, (0, 0)))
+        self._evaluate = _compile_quickly(map_(program.evaluate, (0, 0)))
         self.compiled = cache(partial(program.compile, advance))
 
     @property
@@ -167,6 +167,15 @@ class CompiledRun(Run):
         self.state = tree["carry"]._replace(learner=learner)
         self.event, self.episodes = int(tree["event"]), tree["episodes"]
         return ""
+
+
+def _compile_quickly(function: Callable) -> Callable:
+    """Return a jitted function for a program that runs seldom: XLA optimizes it little.
+
+    It compiles in half the time, computes the same bits, and takes half as long again to run.
+    """
+    quick = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+    return jax.jit(function, compiler_options=quick if jax.default_backend() == "cpu" else None)
 
 
 def _for_one_agent(function: Callable, axes: Axes) -> Callable:
