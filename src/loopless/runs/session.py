@@ -291,5 +291,7 @@ class _Session:
         if self.config.profile:
             from rich.console import Console
 
-            Console(stderr=True).print(self.clock.table())
+            from loopless.runs.progress.programs import program_times
+
+            Console(stderr=True).print(self.clock.table(), "", program_times().table(), sep="\n")
         return self.last

@@ -167,6 +167,10 @@ def prepare(config: Any) -> None:
     jax.config.update("jax_cpu_enable_async_dispatch", overlap)
     from loopless.arrays import programs
 
+    if config.profile:
+        from loopless.runs.progress.programs import program_times
+
+        program_times()
     programs.keep(config.cache, lambda message: print(message, file=sys.stderr))
 
 

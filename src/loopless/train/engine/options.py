@@ -31,7 +31,8 @@ class RunOptions:
     on_nan: Literal["stop", "skip"] = "stop"
     """What to do about an update that is not finite: stop the run, or skip that update."""
     profile: bool = False
-    """Print where the time was spent, and write a JAX trace into the run's folder."""
+    """Print where the time was spent and what was compiled, and write a JAX trace into the run's
+    folder."""
     tensorboard: bool = False
     """Also write TensorBoard files."""
     cache: bool = True
