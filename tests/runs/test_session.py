@@ -88,7 +88,7 @@ class Pictures:
         return self
 
     def __exit__(self, *_):
-        pass
+        self.request()  # the renderer draws a last time
 
 
 @pytest.fixture(autouse=True)
