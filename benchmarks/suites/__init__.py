@@ -16,5 +16,4 @@ ORDER = (
     "avatarl_learning",
     "allo_speed",
     "allo_learning",
-    "felt",
 )
