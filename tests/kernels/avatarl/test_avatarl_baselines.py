@@ -7,6 +7,7 @@ from support.avatarl import ROADS, positions
 from support.backends import BACKENDS, TORCH
 from support.compare import assert_close
 
+from loopless.kernels.avatarl import baselines
 from loopless.kernels.avatarl.baselines import cross_entropy, distillation, soft_cross_entropy
 from loopless.kernels.avatarl.loss import avatarl_actions, avatarl_loss, avatarl_rewards
 from loopless.reference import avatarl as loops
@@ -114,3 +115,31 @@ def test_gradchecks():
         lambda z: distillation(z, c, temperature=1.7),
     ):
         assert torch.autograd.gradcheck(loss, z)
+
+
+@pytest.mark.parametrize("temperature", [None, 1.0, 1.7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_pytorchs_own_functions_give_what_ours_give(monkeypatch, temperature, dtype):
+    z, c = torch.randn(2, 4, 3, 12, dtype=dtype, generator=torch.Generator().manual_seed(3))
+    y = torch.arange(12).reshape(4, 3) % 12
+    results = []
+    for limit in (12, 11):
+        monkeypatch.setattr(baselines, "PYTORCH_UP_TO", limit)
+        leaf = z.clone().requires_grad_()
+        if temperature is None:
+            loss = cross_entropy(leaf, y)
+        else:
+            loss = distillation(leaf, c, temperature=temperature)
+        results.append((loss.grad_fn.name(), loss.detach(), *torch.autograd.grad(loss, leaf)))
+    (name, *theirs), (other, *ours) = results
+    assert name != other  # two ways were taken
+    for x, y in zip(theirs, ours, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_rows_that_are_no_distribution_are_refused_at_any_vocabulary(bad):
+    z = torch.zeros(3, 5)
+    z[1, 2] = bad
+    with pytest.raises(ValueError, match=r"logits\[1\]"):
+        cross_entropy(z, torch.zeros(3, dtype=torch.int64))

@@ -4,11 +4,17 @@ They take the same arrays and masks as `avatarl_loss`, and their gradients are m
 so that a difference in results comes from the objective. Loop twins: `reference.avatarl`.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 from loopless.arrays import logits as engine
+from loopless.arrays.dispatch import eager_torch
 from loopless.kernels.avatarl.arguments import Call
 from loopless.kernels.avatarl.loss import averaging, logs_of, program
+
+# The vocabulary up to which PyTorch's own functions are faster than ours, as measured on the CPU.
+PYTORCH_UP_TO = 16_384
 
 
 def cross_entropy(logits, targets, *, mask=None) -> Any:
@@ -21,6 +27,9 @@ def cross_entropy(logits, targets, *, mask=None) -> Any:
     """
     call = Call("cross_entropy", {"logits": logits}, mask, targets)
     call.refuse()
+    loss = _by_pytorch(_pytorch_cross_entropy, call, logits, call.targets)
+    if loss is not None:
+        return loss
     tokens = call.targets[..., None]
     return program(call.library, _soft, 1)(call.refusals, logits, tokens, None, call.mask)
 
@@ -52,8 +61,40 @@ def distillation(student_logits, critic_logits, *, temperature=1.0, mask=None) -
     call = Call("distillation", logits, mask)
     tau = call.number("temperature", temperature, 0, open_ends="low")
     call.refuse()
-    arrays = student_logits, critic_logits, call.mask
+    arrays = student_logits, critic_logits
+    loss = _by_pytorch(_pytorch_distillation, call, *arrays, tau)
+    if loss is not None:
+        return loss
+    arrays = *arrays, call.mask
     return program(call.library, _distillation, 1)(call.refusals, *arrays, tau)
+
+
+def _by_pytorch(compute: Callable, call: Call, logits, other, *options) -> Any:
+    """Return a loss by PyTorch's own functions where they are faster, else None.
+
+    They are at small vocabularies, for tensors on the CPU. A loss that is not finite is left to
+    ours, which says which row is at fault; so are masks.
+    """
+    if call.mask is not None or logits.shape[-1] > PYTORCH_UP_TO or eager_torch(logits) is None:
+        return None
+    is_plain = logits.is_cpu and logits.dtype == call.wide and logits.layout == other.layout
+    if not is_plain or (other.dtype.is_floating_point and other.dtype != logits.dtype):
+        return None
+    loss = compute(call.library.xp.nn.functional, logits, other, *options)
+    return loss if math.isfinite(loss.item()) else None
+
+
+def _pytorch_cross_entropy(functional, logits, targets):
+    return functional.cross_entropy(logits.flatten(0, -2), targets.flatten().long())
+
+
+def _pytorch_distillation(functional, student, critic, tau):
+    student, critic = student.flatten(0, -2), critic.detach().flatten(0, -2)
+    if tau != 1:
+        student, critic = student / tau, critic / tau
+    log_pi, log_q = functional.log_softmax(student, -1), functional.log_softmax(critic, -1)
+    divergence = functional.kl_div(log_pi, log_q, log_target=True, reduction="batchmean")
+    return divergence if tau == 1 else divergence * (tau * tau)
 
 
 def _soft(library, refusals, logits, tokens, weights, mask):
