@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EXTRAS := torch,jax,train,box2d,tensorboard,text,docs,peers,dev
 
-.PHONY: setup demo check test tests lint style types bench docs clean help
+.PHONY: setup demo check test tests torture lint style types bench docs clean help
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -45,6 +45,11 @@ test: style ## lint, types and all tests, as CI runs them
 
 tests: setup
 	@$(PYTEST) $(TESTS)
+
+MINUTES ?= 60
+SEED ?= 1
+torture: setup ## kills, power cuts, hostile files, fuzzed calls, bad environments; MINUTES=60 SEED=1
+	@PYTHONPATH=tools $(BIN)/python -m torture --minutes $(MINUTES) --seed $(SEED)
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: setup ## the documentation, into site/

@@ -5,7 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from torture import calls
+from torture import calls, envs, files, power
+from torture.failure import Failure
 from torture.kernels import KERNELS
 
 import loopless as ll
@@ -43,7 +44,7 @@ def test_the_fuzzer_notices_an_answer_that_differs_from_the_loop(monkeypatch):
     for seed in range(60):
         try:
             calls.fuzz(seed)
-        except calls.Failure:
+        except Failure:
             noticed += 1
     assert noticed > 10
 
@@ -126,3 +127,41 @@ def test_numpy_scalars_are_numbers_on_every_library(number, library):
 def test_what_is_no_array_is_refused_in_the_usual_sentence(call):
     with pytest.raises(TypeError, match="pass a NumPy array, a PyTorch tensor or a JAX array"):
         call()
+
+
+def cut_sessions(seeds):
+    counts = Counter()
+    for seed in seeds:
+        counts.update(power.fuzz(seed))
+    return counts
+
+
+@pytest.mark.parametrize("session", range(4))
+def test_nothing_that_was_reported_as_saved_is_lost_by_a_power_cut(session):
+    counts = cut_sessions(range(session, session + 16, 4))
+    assert counts["power cuts"] == 4 * power.CUTS
+
+
+@pytest.mark.parametrize("session", range(3))
+def test_the_power_cuts_notice_a_folder_that_is_not_synchronized(session, monkeypatch):
+    monkeypatch.setattr("loopless.files.atomic.synchronize", lambda path: None)
+    with pytest.raises(Failure, match="after operation"):
+        cut_sessions(range(session, session + 40, 4))
+
+
+def test_the_power_cuts_notice_a_journal_that_is_not_written(monkeypatch):
+    monkeypatch.setattr("loopless.replay.storage.memmap.Journal.before_write", lambda *_: None)
+    with pytest.raises(Failure, match="not what the last flush left"):
+        cut_sessions(range(3, 40, 4))
+
+
+def test_environments_that_misbehave_are_refused_or_harmless():
+    counts = Counter()
+    for seed in range(300):
+        counts.update(envs.fuzz(seed))
+    assert counts["environments refused"] > 200
+
+
+def test_damaged_files_of_buffers_are_refused():
+    for seed in range(60):
+        files.fuzz_buffer(seed)
