@@ -1,5 +1,7 @@
 """The campaigns of `tools/torture`, in a small form; `make torture` runs the large one."""
 
+import errno
+import os
 from collections import Counter
 
 import numpy as np
@@ -10,6 +12,9 @@ from torture.failure import Failure
 from torture.kernels import KERNELS
 
 import loopless as ll
+from loopless.replay import ReplayBuffer
+from loopless.runs.failures import WriteFailed, writing
+from loopless.runs.folder import Lock
 
 SPARSE, META = torch.eye(3).to_sparse(), torch.eye(3, device="meta")
 X, E = np.eye(3), np.zeros((3, 3), bool)
@@ -165,3 +170,20 @@ def test_environments_that_misbehave_are_refused_or_harmless():
 def test_damaged_files_of_buffers_are_refused():
     for seed in range(60):
         files.fuzz_buffer(seed)
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_named(number, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(OSError, match=r"cannot lock .*no locks \(flock\)"):
+        ReplayBuffer(8, {"x": ((), np.int64)}, storage="memmap", path=tmp_path / "buffer")
+    with pytest.raises(WriteFailed, match=r"file system has no locks \(flock\)"):
+        Lock(tmp_path / "lock")
+
+
+def test_a_disk_without_inodes_is_thought_of():
+    with pytest.raises(WriteFailed, match=r"df -i"), writing("a file"):
+        raise OSError(errno.ENOSPC, "no space")

@@ -115,7 +115,8 @@ def test_a_full_disk_is_named_with_the_checkpoint_that_is_kept_and_leaves_nothin
     assert error.exit_code == 74
     assert str(error) == (
         "run: cannot write checkpoint step_000000000003: No space left on device. The last good "
-        "one is step_000000000002. Free some space, then `loopless resume` the run."
+        "one is step_000000000002. Free some space (or delete some files, if `df -i` shows "
+        "that the disk has no inodes left), then `loopless resume` the run."
     )
     assert not [name for name in os.listdir(checkpoints.folder) if name.startswith(".")]
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]

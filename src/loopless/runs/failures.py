@@ -69,7 +69,8 @@ class Interrupted(Failure):
 
 
 _ADVICE = {
-    errno.ENOSPC: "Free some space, then `loopless resume` the run",
+    errno.ENOSPC: "Free some space (or delete some files, if `df -i` shows that the disk has no "
+    "inodes left), then `loopless resume` the run",
     errno.EDQUOT: "Free some of your quota, then `loopless resume` the run",
     errno.EROFS: "Choose a folder on a disk that can be written to",
     errno.EACCES: "Choose a folder that you may write to",

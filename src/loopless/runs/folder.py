@@ -44,6 +44,8 @@ LARGEST_JSON = 1 << 20  # bytes of a run.json or config.toml; ours have a few th
 
 _locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
+NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK)
+
 
 class Lock:
     """A `flock` on the file `lock`, which the system drops when its process dies, however it dies.
@@ -65,8 +67,9 @@ class Lock:
                     f"run: {path.parent} is in use by {holder or 'another process'}. Wait until it "
                     f"has ended, or train under another name with --run."
                 ) from None
+            why = " Its file system has no locks (flock)." if error.errno in NO_LOCKS else ""
             raise WriteFailed(
-                f"run: cannot lock {path}: {error.strerror}. Put the run on another disk."
+                f"run: cannot lock {path}: {error.strerror}.{why} Put the run on another disk."
             ) from error
         _locks.add(self)
 

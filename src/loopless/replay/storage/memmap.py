@@ -164,9 +164,15 @@ def _lock(where: str, path: Path) -> int:
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as problem:
         owner = os.read(handle, 32).decode("ascii", "replace")
         os.close(handle)
+        if problem.errno not in (errno.EAGAIN, errno.EACCES):
+            raise OSError(
+                problem.errno,
+                f"{where}: cannot lock {path}: {problem.strerror}. Its file system may have no "
+                f"locks (flock); use a folder on another disk",
+            ) from None
         raise RuntimeError(
             f"{where}: {path.parent} is open in process {owner or '(unknown)'}. Close it there."
         ) from None
