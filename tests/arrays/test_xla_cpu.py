@@ -29,14 +29,15 @@ def scaled_sums(frame):
 
 @pytest.fixture(scope="module")
 def call():
-    assert native.register("loopless_test_scaled_sums", scaled_sums)
+    name = native.register("loopless_test_scaled_sums", scaled_sums)
+    assert name
 
     def call(x, y):
         results = (
             jax.ShapeDtypeStruct(x.shape, x.dtype),
             jax.ShapeDtypeStruct(x.shape[:-1], x.dtype),
         )
-        found = jax.ffi.ffi_call("loopless_test_scaled_sums", results, vmap_method="broadcast_all")
+        found = jax.ffi.ffi_call(name, results, vmap_method="broadcast_all")
         return found(x, y, factors=np.array([3, 2], np.int64))
 
     return call
@@ -108,3 +109,20 @@ def test_other_settings_are_refused(monkeypatch, setting):
         ValueError, match=rf"{native.SWITCH} must be 0 .* or 1; received '{setting}'"
     ):
         native.is_on()
+
+
+def test_the_name_of_a_call_tells_versions_of_its_code_apart():
+    """A program that was kept on disk must not meet another version of the code that it calls."""
+
+    def handler_with(number):
+        def handler(call):
+            if not native.is_question(call):
+                native.vector(call, native.RESULTS, 0, np.float32)[0] = number
+            return 0
+
+        return handler
+
+    names = [native.register("constant", handler_with(number)) for number in (1.0, 2.0, 1.0)]
+    assert names[0] == names[2] != names[1]
+    result = jax.ShapeDtypeStruct((1,), np.float32)
+    assert [float(jax.ffi.ffi_call(name, result)()[0]) for name in names] == [1.0, 2.0, 1.0]

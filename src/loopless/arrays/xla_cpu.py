@@ -126,18 +126,20 @@ def register(name: str, handler: Callable) -> str | None:
     The name ends with a digest of all code behind it: a program that was compiled earlier and kept
     on disk never calls another version of the handler. None if XLA does not accept it.
     """
-    compiled: Any = c_function(SIGNATURE)(handler)
     name = f"{name}_{digest(handler)[:16]}"
+    if name in _ALIVE:
+        return name
+    compiled: Any = c_function(SIGNATURE)(handler)
     try:
         jax.local_devices(backend="cpu")  # XLA checks handlers only if there is a device
         jax.ffi.register_ffi_target(name, _capsule(compiled.address), platform="cpu")
     except RuntimeError:  # no CPU, or another version of the interface
         return None
-    _ALIVE.append(compiled)
+    _ALIVE[name] = compiled
     return name
 
 
-_ALIVE: list[Any] = []  # XLA keeps no reference to a handler
+_ALIVE: dict[str, Any] = {}  # XLA keeps no reference to a handler
 
 
 def _capsule(address: int) -> Any:
