@@ -53,15 +53,17 @@ CONFIGS = {"dqn": OF_DQN, "ppo": OF_PPO, "allo": OF_ALLO, "lm": OF_LM, "avatarl"
 VOCABULARY = 11
 
 # Numbers that are shapes or branches of a program, or no part of any; the rest is TRACED.
+OF_AGENTS = "seeds envs eval_every eval_episodes eval_max_steps step_timeout"
+OF_TEXTS = (
+    "vocabulary validation_share layers heads width block batch accumulate eval_every eval_windows"
+)
 STATIC = {
     "dqn": "overlap_events n_step buffer_size batch_size train_every updates repeats accumulate "
-    "newest seeds envs eval_every eval_episodes step_timeout",
-    "ppo": "horizon core_width epochs minibatches seeds envs eval_every eval_episodes step_timeout",
+    f"newest {OF_AGENTS}",
+    "ppo": f"horizon core_width epochs minibatches {OF_AGENTS}",
     "allo": "seeds doors door_seed envs env_steps episode_length components batch_size permute_at",
-    "lm": "vocabulary validation_share layers heads width block batch accumulate eval_every "
-    "eval_windows",
-    "avatarl": "vocabulary validation_share layers heads width block batch accumulate eval_every "
-    "eval_windows critic_steps critic_seed top_k",
+    "lm": OF_TEXTS,
+    "avatarl": f"critic_steps critic_seed top_k {OF_TEXTS}",
 }
 OF_EVERY_RUN = {"seed", "log_every", "plot_every", "checkpoint_every"}
 

@@ -165,8 +165,8 @@ class DQNAlgorithm:
     def sample(self, replay: Any, key: jax.Array, beta: jax.Array, draws: int | None) -> dict:
         """Draw the transitions of `draws` gradient steps; of a single one if `draws` is None."""
         config = self.config
-        kind = {"newest": config.newest} if config.prioritized == "off" else {"beta": beta}
-        kind["gamma"] = config.gamma
+        kind: dict[str, Any] = {"gamma": config.gamma}
+        kind |= {"newest": config.newest} if config.prioritized == "off" else {"beta": beta}
         return self.replay.sample(replay, key, config.update_size, draws, **kind)
 
     def _draw_and_learn(self, beta: jax.Array, state: tuple, key: jax.Array) -> tuple:

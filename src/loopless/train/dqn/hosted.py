@@ -64,7 +64,7 @@ class HostedDQN:
         self.has_fillers = self.envs.vectorization in ("native", "envpool")
         self.pending: np.ndarray | None = None  # SARSA: the actions chosen for the next step
         size = chunks(config).size
-        draw = lambda *x: jax.random.key_data(learning_keys(*x, size))  # noqa: E731
+        draw = lambda key, first: jax.random.key_data(learning_keys(key, first, size))  # noqa: E731
         self._draw_keys = jax.jit(draw)
         self._keys = np.empty(0)  # of the events that remain in the chunk
         self._calls: dict[tuple[int, bool], Callable] = {
