@@ -1,5 +1,7 @@
 """The convolutional layers of every network that sees images."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -43,7 +45,8 @@ class Convolutions(eqx.Module):
         scale = 1 / 255 if x.dtype == jnp.uint8 else 1
         x = x.astype(dtype) * jnp.asarray(scale, dtype)
         for weight, bias, stride in zip(self.weights, self.biases, self.strides, strict=True):
-            x = ACTIVATIONS[self.activation](convolve(x, weight, Window.valid(stride)) + bias)
+            y: Any = convolve(x, weight, Window.valid(stride))
+            x = ACTIVATIONS[self.activation](y + bias)
         return x.reshape(len(x), -1)
 
 

@@ -65,6 +65,7 @@ def test_the_modes_share_their_settings(monkeypatch):
 
 def test_every_preset_is_used():
     files = {path.stem for path in (ROOT / PRESETS / "ppo").glob("*.toml")}
+    files -= {"carracing"}  # takes hours; tests/suites/pictures checks its settings
     assert files == {task.preset for task in TASKS}
 
 
