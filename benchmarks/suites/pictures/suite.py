@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from loopless.train.ppo.config import PPO
 from pages import Lines, grid, section
 from suites.dqn_speed.slices import FOREVER, Slices, Worker, check_gradient_steps
 from suites.pictures import peers, worlds
-from suites.processes import jax, probe, use_cores
+from suites.processes import jax, run_child, use_cores
 from suites.promises import as_rates
 from suites.q_learning.peers import BASELINES
 
@@ -197,7 +198,7 @@ def measure_memory(contest: Contest) -> None:
 
     def measured(name: str) -> float:
         if not numbers:
-            numbers.update(probe(MODULE, "memory"))
+            numbers.update(json.loads(run_child(MODULE, "memory")[1].splitlines()[-1]))
         return numbers[name]
 
     for name, most in (("buffer", BUFFER_MB), ("process above the buffer", ABOVE_MB)):
@@ -234,7 +235,7 @@ def main(text: str) -> None:
 
 def use_gradients_of_jax() -> None:
     """Let networks convolve all pictures at once, and JAX find the gradients."""
-    from loopless.nets import conv
+    conv: Any = import_module("loopless.nets.conv")
 
     def convolve(x: Any, kernel: Any, window: Any) -> Any:
         labels = ("NHWC", "HWIO", "NHWC")
@@ -250,7 +251,7 @@ def fill_memory() -> dict[str, float]:
     from loopless.runs.progress.clock import Clock
     from loopless.train import commands, dqn
 
-    config = Training("dqn", worlds.STACKED_SHAPE, 128).config(buffer_size=TRANSITIONS)
+    config: Any = Training("dqn", worlds.STACKED_SHAPE, 128).config(buffer_size=TRANSITIONS)
     commands.prepare(config)
     run = dqn.make(config)
     agent, block = run.agent, 1_000
