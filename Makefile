@@ -69,6 +69,7 @@ bench: setup ## the full benchmarks, as in the README; GRIDS=DIR has the layouts
 	@$(BIN)/loopless bench avatarl_learning --json benchmarks/results/avatarl_learning.json
 	@$(BIN)/loopless bench allo_speed --ablate --json benchmarks/results/allo_speed.json
 	@$(BIN)/loopless bench allo_learning $(if $(GRIDS),--grids $(GRIDS)) --json benchmarks/results/allo_learning.json
+	@$(BIN)/loopless bench felt --json benchmarks/results/felt.json
 	@$(BIN)/python benchmarks/pages.py README.md benchmarks/RESULTS.md
 
 clean: ## remove what make made

@@ -16,4 +16,5 @@ ORDER = (
     "avatarl_learning",
     "allo_speed",
     "allo_learning",
+    "felt",
 )
