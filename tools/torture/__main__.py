@@ -16,11 +16,11 @@ from torture.failure import Failure
 
 # name → the campaign, and how many cases it runs in its turn
 CAMPAIGNS: dict[str, tuple[Callable[[int], dict[str, int]], int]] = {
-    "calls": (calls.fuzz, 20_000),
-    "power": (power.fuzz, 60),
-    "envs": (envs.fuzz, 400),
-    "buffers": (files.fuzz_buffer, 200),
-    "runs": (files.fuzz_run, 20),
+    "calls": (calls.fuzz, 2_000),
+    "power": (power.fuzz, 12),
+    "envs": (envs.fuzz, 200),
+    "buffers": (files.fuzz_buffer, 40),
+    "runs": (files.fuzz_run, 4),
     "kills": (kills.fuzz, 1),
 }
 

@@ -15,7 +15,7 @@ import loopless as ll
 from torture.failure import Failure
 from torture.kernels import KERNELS, Kernel, dense_actions
 
-LIBRARIES = ("numpy",) * 10 + ("torch",) * 9 + ("jax",)  # XLA compiles for long
+LIBRARIES = ("numpy",) * 25 + ("torch",) * 24 + ("jax",)  # XLA compiles for long
 DTYPES = ("int64", "float64", "bool", "complex64")
 
 
