@@ -142,7 +142,8 @@ def _open(say: Say) -> _Kept | None:
     from jax._src import compilation_cache
 
     try:
-        if jax.config.jax_compilation_cache_dir or not files.is_on():
+        theirs = getattr(jax.config, "jax_compilation_cache_dir", None)
+        if theirs or not files.is_on():
             return None
         if not all(hasattr(compilation_cache, name) for name in _STATE):
             raise files.NoCache(f"the cache of JAX {jax.__version__} is another one than we know.")

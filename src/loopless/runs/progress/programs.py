@@ -48,7 +48,8 @@ class ProgramTimes:
         if event.endswith("/cache_hits"):
             self._here.loaded = True
 
-    def _measure(self, event: str, seconds: float, fun_name: str = "", **_: Any) -> None:
+    def _measure(self, event: str, duration_secs: float, **details: Any) -> None:
+        seconds, fun_name = duration_secs, details.get("fun_name", "")
         here = vars(self._here)
         if event.endswith("/jaxpr_trace_duration"):
             # A function is traced after those that it calls: the last one is the program's own.
