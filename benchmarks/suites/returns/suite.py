@@ -61,16 +61,19 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     ),
     "floor": ((2048, 64), (128, 1024), (1024, 4096)),
     "overhead": ((25, 4),),
-    "gradients": ((128, 1024),),
+    "gradients": ((128, 8), (128, 1024)),
+    "compiled": ((25, 4), (128, 8)),
     "loops": ((512, 64), (25, 16)),
     "proposals": ((25, 4), (128, 64), (2048, 64), (128, 1024)),
     "memory": ((1024, 4096),),
 }  # fmt: skip
-QUICK = {"shapes": ((25, 4), (128, 64), (128, 1024)), "floor": ((128, 1024),)}
+QUICK = {"shapes": ((25, 4), (128, 64), (128, 1024)), "floor": ((128, 1024),), "compiled": ()}
 
 NUMPY, TORCH, JAX = "loopless, NumPy", "loopless, PyTorch", "loopless, JAX jit"
 PLAIN, BOTH = f"{TORCH}, no gradients", f"{TORCH}, forward + backward"
 FLOOR = "floor: two in-place adds"
+ADDITIONS = "PyTorch: two additions, forward + backward"
+COMPILED, COMPILED_LOOP = f"{TORCH}, compiled", "loop over T, compiled"
 
 # What is promised: limits for the targets below.
 FASTER_THAN_PEERS_FROM = 128 * 64  # steps × envs
@@ -79,7 +82,8 @@ ONE_LONG_CHAIN, CHAIN_RATIO = (2048, 1), 2.0  # times Tianshou's bare kernel
 RLOX_RATIO = 1.3  # times rlox on that chain, NumPy
 SCAN_RATIO = 1.1  # times lax.scan by hand
 FLOOR_RATIO = 2.5
-OVERHEAD_US = {NUMPY: 12.0, TORCH: 25.0}
+OVERHEAD_US = {NUMPY: 6.0, TORCH: 12.0}
+COMPILED_RATIO = 1.0  # times the compiled loop
 GRADIENT_RATIO = 5.0  # times the call without gradients
 LOOP_RATIO = {(512, 64): 100.0}  # stated at other shapes
 MEMORY_ARRAYS = 2.0
@@ -112,6 +116,7 @@ def measure(
         "floor": (cold, (*ours, STREAM), judge_floor),
         "overhead": (steady, ours, lambda _, rows: limit(rows, OVERHEAD_US, "µs", scale=1e6)),
         "gradients": (contest, WITH_GRADIENTS, judge_gradients),
+        "compiled": (contest, IN_PROGRAMS, judge_compiled),
         "loops": (contest, (IN_TORCH, LOOP, env_step), judge_loops),
         "proposals": (contest, (IN_TORCH, *PROPOSALS), lambda _, rows: rows),
     }
@@ -244,7 +249,28 @@ class Gradients:
         return rollouts.within(contender.tolerance, error, "gradients")
 
 
+def _additions(case: Gradients) -> Call:
+    """Return the least that a function of three inputs and two outputs costs with gradients."""
+    return Call(case.backward(lambda r, v, n, *_, **__: (r + v, v + n), torch.float32), None)
+
+
+def _compiled(function: Callable, rollout: Rollout) -> Call:
+    return in_torch(torch.compile(function, dynamic=False), rollout)
+
+
+IN_PROGRAMS = (
+    Contender(COMPILED, "loopless", "ours", partial(_compiled, ll.gae), TOLERANCE),
+    Contender(COMPILED_LOOP, "torch", "yardstick", partial(_compiled, time_loop), TOLERANCE),
+)
+
+
+def judge_compiled(_: Shape, rows: Rows) -> Rows:
+    limits = {COMPILED: COMPILED_RATIO}
+    return limit(rows, limits, "× the compiled loop", of=COMPILED_LOOP)
+
+
 WITH_GRADIENTS = (
+    Contender(ADDITIONS, "torch", "yardstick", _additions, note="what autograd itself takes"),
     Contender(PLAIN, "loopless", "ours", lambda case: replace(_torch(case.rollout), read=None)),
     Contender(
         BOTH, "loopless", "ours", lambda case: Call(case.backward(ll.gae, torch.float32), tuple),
