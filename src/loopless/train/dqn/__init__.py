@@ -46,7 +46,7 @@ def export(config: DQN, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dic
         "env": config.env,
         "observation": describe_observations(obs),
         "actions": actions,
-        "first_action": envs.action_space.start,
+        "first_action": getattr(envs.action_space, "start", 0),
         "activation": config.activation,
         **layers,
         "use": start + "For each layer but the last: x = activation(x @ weight + bias). Last: "
