@@ -389,6 +389,10 @@ def test_nan_is_refused_and_nothing_is_drawn(kind):
 
 
 REFUSED = {
+    "no scale beside a critic": (
+        lambda: actor(mlp(3, 1), "normal", value=mlp(3, 1)),
+        "mean and log_std (or pass log_std=)",
+    ),
     "kind": (lambda: actor(mlp(3, 2), "gaussian"), "kind='gaussian' is unknown; choose categori"),
     "no scale": (lambda: actor(mlp(3, 2), "normal"), "must return mean and log_std (or pass log_"),
     "too many": (

@@ -203,7 +203,8 @@ class Actor:
             refuse("actor", [f"the policy returns a dict of {list(first)}"], note="Return a tuple.")
         parts = [*(first if isinstance(first, tuple) else [first]), *outputs[1:]]
         scaled = self._kind != CATEGORICAL
-        if not 1 + scaled <= len(parts) <= 2 + scaled:
+        fewest = 1 + scaled + (self._arguments[2] is not None)  # with the critic's, if there is one
+        if not fewest <= len(parts) <= 2 + scaled:
             needs = "mean and log_std (or pass log_std=)" if scaled else "logits"
             problem = f"the modules return {len(parts)} outputs in all; they must return {needs}"
             refuse("actor", [f"{problem}, and at most one value"])

@@ -296,7 +296,8 @@ def _trace(where: str, module: nn.Module, root: nn.Module) -> torch.fx.Graph:
         name, reason = type(module).__name__, str(error).strip().split("\n")[0].rstrip(".")
         raise TypeError(
             f"{where}: {name}.forward cannot be followed without values: {reason} "
-            f"({type(error).__name__}). It must do the same operations for every observation. "
+            f"({type(error).__name__}). It must do the same operations for every observation and "
+            f"return tensors, not a torch.distributions object. "
             f"{_INSTEAD} step."
         ) from error
 
