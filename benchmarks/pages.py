@@ -99,11 +99,27 @@ def update(text: str, results: Path) -> str:
 
 
 def suite_page(result: Result) -> Lines:
-    """Return the tables that a suite lays out, then every target, and when it was measured."""
+    """Return the tables that a suite lays out, then every target, and when it was measured.
+
+    A result may be older than its suite: rows of sections that the suite has no more are left out.
+    """
     suite = load_suite(result.suite)
-    judged = [row for row in result.measurements if row.section != table.ABLATION]
+    wanted = suite.TITLES.keys() - {table.ABLATION}
+    judged = [row for row in result.measurements if row.section in wanted]
     parts = [*suite.page(result), target_table(judged), [measured_on(result)]]
     return [line for part in filter(None, parts) for line in (*part, "")][:-1]
+
+
+def tables(*wanted: tuple[str, str, Axis]) -> Callable[[Result], list[Lines]]:
+    """Return a function that lays out a page: a table for each head, section, and what has rows."""
+
+    def page(result: Result) -> list[Lines]:
+        across: dict[Axis, Axis] = {"case": "contender", "contender": "case"}
+        return [
+            grid(head, section(result, name), down, across[down]) for head, name, down in wanted
+        ]
+
+    return page
 
 
 def section(result: Result, *names: str) -> list[Measurement]:

@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -139,17 +138,6 @@ def unlimited() -> dict[str, str]:
     """Return the environment variables of a child without this process's limits on threads."""
     free = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
     return free | {"XLA_FLAGS": free.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "").strip()}
-
-
-def run_and_read(*words: str, kind: str = "train") -> tuple[float, dict[str, Any]]:
-    """Run `loopless` with these words on all cores; return its seconds and its log, by column."""
-    from loopless.runs.metrics import columns, read
-
-    with tempfile.TemporaryDirectory() as folder:
-        words += ("--runs", folder, "--run", "run")
-        cores = range(os.cpu_count() or 1)
-        seconds, _ = run_child("loopless.cli", *words, environment=unlimited(), cores=cores)
-        return seconds, columns(read(Path(folder) / "run" / "metrics.jsonl"), kind)
 
 
 def time_shares(log: dict[str, Any], rows: Any) -> dict[str, float]:

@@ -50,7 +50,10 @@ def test_every_suite_runs_and_shows_itself(name):
 def test_a_committed_result_has_the_suites_titles_and_headlines(name):
     result, suite = load_result(RESULTS / f"{name}.json"), load(name)
     assert result.suite == name
-    assert (result.titles, result.headlines) == (suite.TITLES, getattr(suite, "HEADLINES", ()))
+    # A section that a suite has no more may still have rows in an older result.
+    retired = {row.section for row in result.measurements} - suite.TITLES.keys()
+    titles = {name: text for name, text in result.titles.items() if name not in retired}
+    assert (titles, result.headlines) == (suite.TITLES, getattr(suite, "HEADLINES", ()))
 
 
 @pytest.mark.parametrize("name", names())

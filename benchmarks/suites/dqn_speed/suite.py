@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any
-
-import numpy as np
 
 from loopless.bench.contest import Contest
 from loopless.bench.result import Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_most, attach, ratio, stated, values
-from loopless.process import peak_bytes, resident_bytes
-from pages import Lines, grid, section
+from loopless.process import peak_bytes
+from pages import tables
 from suites.dqn_speed import peers, plain, slices
-from suites.dqn_speed.plain import CONTENDER as EAGER_LOOP
-from suites.dqn_speed.slices import COMPILED, EAGER, HOSTED, Slices, Training
-from suites.processes import jax, measure_numbers, peer, probe, run_and_read, time_shares, torch
-from suites.promises import limit
+from suites.dqn_speed.slices import COMPILED, EAGER, HOSTED, Training
+from suites.processes import jax, measure_numbers, peer, probe, torch
 from suites.q_learning.peers import BASELINES
 
 SLICE, QUICK_SLICE = Training(5_000), Training(1_000)
@@ -34,16 +28,18 @@ TEN_ENVS: dict[Training, tuple[float, ...]] = {
     Training(5_000, envs=10): (1.5, 3.0),
     Training(5_000, (64, 64), envs=10): (),
 }
-SPLIT_STEPS = 300_000
 BARE_JAX, BARE_TORCH = "bare JAX, Equinox, Optax", "bare PyTorch, Stable-Baselines3"
 
 TITLES = {
     "steps": "CartPole-v1, one environment, learning as it goes: steps a second",
     "compiled": "Beside compiled peers, ten environments of CartPole-v1: steps a second",
     "memory": "Peak memory of a process that trains",
-    "growth": "Memory left behind by a chunk after warm-up",
-    "split": "Share of the training thread's time that is neither environment, acting nor learning",
 }
+page = tables(
+    ("CartPole-v1, one environment", "steps", "contender"),
+    ("compiled whole", "compiled", "case"),
+    ("a process", "memory", "contender"),
+)
 HEADLINES = (
     *slices.headlines("DQN", SLICE),
     *(slices.compiled_headline("DQN", case) for case in TEN_ENVS),
@@ -52,8 +48,6 @@ HEADLINES = (
 FASTER: slices.Factors = {HOSTED: 6.0, COMPILED: 18.0, slices.OVERLAPPED: 14.0}
 FOUNDING_FACTOR = 20.0
 MODES = {HOSTED: "hosted", COMPILED: "compiled"}
-GROWTH_KB = 16.0  # kB a chunk
-OVERHEAD_PERCENT = 3.0
 
 
 def run(options: Options, result: Result, say: Say) -> None:
@@ -68,21 +62,12 @@ def run(options: Options, result: Result, say: Say) -> None:
     measure_compiled(dict(list(TEN_ENVS.items())[:1]) if options.quick else TEN_ENVS, contest)
     if not options.quick:
         measure_memory(contest)
-        measure_growth(contest)
-        measure_split(SPLIT_STEPS, contest)
-
-
-def page(result: Result) -> list[Lines]:
-    """Lay out the results page: steps a second, and memory."""
-    steps = grid("CartPole-v1, one environment", section(result, "steps"))
-    compiled = grid("compiled whole", section(result, "compiled"), "case", "contender")
-    return [steps, compiled, grid("a process", section(result, "memory"))]
 
 
 def measure_steps(case: Training, founding: Training, contest: Contest) -> None:
-    slices.race_slices(case, [*peers.CONTENDERS, EAGER_LOOP], FASTER, contest)
+    slices.race_slices(case, [*peers.CONTENDERS, plain.CONTENDER], FASTER, contest)
     judge = partial(judge_founding, founding)
-    contest.run("steps", founding, [slices.IN_HOST, EAGER_LOOP], judge)
+    contest.run("steps", founding, [slices.IN_HOST, plain.CONTENDER], judge)
 
 
 def measure_compiled(cases: Mapping[Training, tuple[float, ...]], contest: Contest) -> None:
@@ -126,53 +111,8 @@ def judge_memory(
     )
 
 
-def measure_growth(contest: Contest) -> None:
-    label = f"memory left behind, {COUNTED} chunks of {MEMORY_SLICE.steps:,} steps"
-    ways = [(name, "loopless", partial(probe, _grown, mode)) for name, mode in MODES.items()]
-    rows = measure_numbers(contest, "growth", label, "kB", ways)
-    contest.keep(limit(rows, GROWTH_KB, "kB a chunk"))
-
-
-def measure_split(steps: int, contest: Contest) -> None:
-    """Measure the share of log, checkpoints and plots in a default run, with all cores."""
-    label = f"log, checkpoints, plots of {steps:,} steps"
-    for name, mode in MODES.items():
-        split: dict[str, float] = {}
-
-        def measure(mode: str = mode, split: dict[str, float] = split) -> float:
-            split |= measure_shares(mode, steps)
-            return overhead(split)
-
-        (row,) = measure_numbers(contest, "split", label, "%", [(name, "loopless", measure)])
-        contest.keep(limit([replace(row, details={"shares": split})], OVERHEAD_PERCENT, "%"))
-
-
-def measure_shares(mode: str, steps: int) -> dict[str, float]:
-    """Return shares of the training thread's time, of a default run without evaluations.
-
-    Evaluations are not overhead, and the log does not list them separately.
-    """
-    words = ["--mode", mode, "--steps", str(steps), "--eval-every", "0"]
-    words += ["--learning-starts", str(slices.STARTS)]
-    return shares(run_and_read("train", "dqn", *words)[1])
-
-
-def shares(log: dict[str, Any]) -> dict[str, float]:
-    """Return each part's share of the time after the first chunk that learned."""
-    learning = np.flatnonzero(np.isfinite(log.get("loss", np.full(1, np.nan))))
-    if len(learning) < 2:
-        raise RuntimeError("the run was too short to say")
-    return time_shares(log, learning[1:])  # the first one includes compilation
-
-
-def overhead(split: Mapping[str, float]) -> float:
-    """Return the share of log, checkpoints and plots, and of what no part claims."""
-    return split.get("time_log", 0.0) + split.get("time_other", 0.0)
-
-
 MEMORY_STEPS = 20_000
 MEMORY_SLICE = Training(2_000)
-WARM, COUNTED = 20, 50  # chunks
 
 
 def _train(mode: str, steps: int = MEMORY_STEPS) -> float:
@@ -210,13 +150,3 @@ def _bare_torch() -> float:
     peer("stable_baselines3")
     torch.ones(2).add(1)
     return peak_bytes()
-
-
-def _grown(mode: str) -> float:
-    trained = Slices(MEMORY_SLICE, mode=mode)
-    for _ in range(WARM):
-        trained()
-    before = resident_bytes()
-    for _ in range(COUNTED):
-        trained()
-    return (resident_bytes() - before) / COUNTED

@@ -1,7 +1,5 @@
 """Memory of processes: what a probe says comes back, and a probe that fails is an error."""
 
-import mmap
-
 import pytest
 
 from loopless.runs.config import resolve
@@ -43,23 +41,3 @@ def test_a_run_that_fails_is_no_measurement(monkeypatch):
     monkeypatch.setattr(commands, "train", lambda words: 2)
     with pytest.raises(SystemExit):
         suite._train("hosted", 1_500)
-
-
-@pytest.mark.parametrize(("held", "grown"), [(0, 0), (1 << 20, 1 << 20)])
-def test_what_chunks_leave_behind_is_seen(monkeypatch, held, grown):
-    """Chunks that each keep a megabyte, and chunks that keep nothing.
-
-    They ask the system for it: the allocator may serve bytes from memory that it already holds.
-    """
-
-    class Slices:
-        def __init__(self, case, **changes):
-            self.memory = []
-
-        def __call__(self):
-            if held:
-                self.memory.append(mmap.mmap(-1, held))
-                self.memory[-1].write(b"x" * held)
-
-    monkeypatch.setattr(suite, "Slices", Slices)
-    assert suite._grown("hosted") == pytest.approx(grown, abs=0.1 * (1 << 20))

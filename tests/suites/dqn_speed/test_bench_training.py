@@ -13,7 +13,6 @@ from suites.dqn_speed.slices import Training
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=1)
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
-SHARES = {"time_log": 0.01, "time_other": 0.01, "time_learn": 0.98}
 
 
 class Slices:
@@ -33,14 +32,11 @@ def result():
     patch.setattr(slices, "Slices", Slices)
     patch.setattr(slices.os, "cpu_count", lambda: 1)
     patch.setattr(suite, "probe", lambda function, *words: 1e6 * len(function.__name__))
-    patch.setattr(suite, "measure_shares", lambda mode, steps: dict(SHARES))
     made = Result("dqn_speed", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None, peers=False)
     suite.measure_steps(Training(40, (6,), 8), Training(8, (6,), 8, 4, 2, 2), contest)
     suite.measure_compiled({Training(40, (6,), 8, envs=10): (1.5,)}, contest)
     suite.measure_memory(replace(contest, peers=True))
-    suite.measure_growth(contest)
-    suite.measure_split(1000, contest)
     patch.undo()
     return made
 
@@ -55,14 +51,7 @@ def test_every_section_is_measured_and_ours_is_right(result):
 def test_numbers_have_their_units(result):
     found = {(row.section, row.contender): (row.value, row.unit) for row in result.measurements}
     assert found["memory", slices.HOSTED] == (len("_train"), "MB")
-    assert found["growth", slices.HOSTED] == (1e3 * len("_grown"), "kB")
-    assert found["split", slices.COMPILED] == (pytest.approx(2), "%")
     assert found["steps", slices.HOSTED][1] == "steps/s"
-
-
-def test_the_shares_are_kept(result):
-    rows = [row for row in result.measurements if row.section == "split"]
-    assert [row.details for row in rows] == [{"shares": SHARES}] * 2
 
 
 def test_a_process_that_fails_is_a_row_that_says_so(monkeypatch):

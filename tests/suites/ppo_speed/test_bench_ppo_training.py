@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopless.bench.contest import Call, Contender, Contest
+from loopless.bench.contest import Contest
 from loopless.bench.result import Result, load, save
 from loopless.bench.suites import Options
 from loopless.bench.timing import Budget
@@ -28,24 +28,15 @@ class Slices:
 
 @pytest.fixture
 def fakes(monkeypatch):
-    """Loops, pieces and solutions have tests of their own."""
-    pieces = [
-        Contender(each.name, "loopless", "ours", lambda case: Call(lambda: None, None))
-        for each in suite.PIECES
-    ]
+    """Loops have tests of their own."""
     monkeypatch.setattr(slices, "Slices", Slices)
     monkeypatch.setattr(slices.os, "cpu_count", lambda: 1)
-    monkeypatch.setattr(suite, "PIECES", pieces)
-    monkeypatch.setattr(suite, "time_compiled", lambda seed: 1.0 + seed)
-    monkeypatch.setattr(suite, "time_command", lambda: 12.0)
 
 
 @pytest.fixture
 def result(fakes):
     made = Result("ppo_speed", {"threads": 1}, MACHINE)
-    contest = Contest(made, SHORT, lambda _: None, peers=False)
-    suite.measure(SMALL, contest)
-    suite.measure_solve(contest)
+    suite.measure(SMALL, Contest(made, SHORT, lambda _: None, peers=False))
     return made
 
 
@@ -53,24 +44,6 @@ def test_every_section_is_measured_and_ours_is_right(result):
     assert {row.section for row in result.measurements} == set(suite.TITLES)
     assert {(row.status, row.reason) for row in result.measurements} == {("ok", "")}
     assert all(row.value for row in result.measurements)
-
-
-def test_all_seeds_are_solved_and_the_command_once(result):
-    compiled, command = (row for row in result.measurements if row.section == "solve")
-    assert (compiled.value, compiled.details) == (3.0, {"seconds": [1.0, 2.0, 3.0, 4.0, 5.0]})
-    assert (command.value, command.unit) == (12.0, "s")
-    assert [target.met for row in (compiled, command) for target in row.targets] == [True, True]
-
-
-def test_a_seed_that_is_not_solved_makes_the_suite_wrong(fakes, monkeypatch):
-    def fails(seed):
-        raise RuntimeError(f"seed {seed} was not solved")
-
-    monkeypatch.setattr(suite, "time_compiled", fails)
-    made = Result("ppo_speed", {})
-    suite.measure_solve(Contest(made, SHORT, lambda _: None))
-    assert [row.status for row in made.measurements] == ["failed", "ok"]
-    assert made.ours_is_wrong
 
 
 def test_it_survives_json(result, tmp_path):
@@ -89,12 +62,11 @@ def test_the_readme_gets_every_rate_and_every_target(result):
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_quick_run_solves_nothing(fakes, monkeypatch, quick):
+def test_a_quick_run_has_every_section(fakes, monkeypatch, quick):
     monkeypatch.setattr(slices, "Budget", lambda *_, **__: SHORT)
     monkeypatch.setattr(slices, "prepare_like_training", lambda threads: None)
     made = Result("ppo_speed", {})
     suite.run(Options(quick=quick, peers=False), made, lambda _: None)
-    expected = set(suite.TITLES) - ({"solve"} if quick else set())
-    assert {row.section for row in made.measurements} == expected
+    assert {row.section for row in made.measurements} == set(suite.TITLES)
     assert made.settings["steps_in_a_call"] % 512 == 0
     assert (made.settings["n_steps"], made.settings["n_envs"]) == (128, 4)
