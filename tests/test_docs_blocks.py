@@ -82,8 +82,10 @@ def test_a_command_is_one_that_exists(command):
     match words:
         case ["loopless", *rest]:
             assert problems(rest) == []
-        case ["make", target]:
-            assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        case ["make", target, *settings]:
+            makefile = (ROOT / "Makefile").read_text()
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+            assert all(f"$({setting.partition('=')[0]})" in makefile for setting in settings)
         case ["pip", "install", what]:
             project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
             assert set(re.findall(r"\w+", what)) <= set(project["optional-dependencies"])
