@@ -140,16 +140,6 @@ def unlimited() -> dict[str, str]:
     return free | {"XLA_FLAGS": free.get("XLA_FLAGS", "").replace(ONE_THREAD_FLAG, "").strip()}
 
 
-def time_shares(log: dict[str, Any], rows: Any) -> dict[str, float]:
-    """Return each part's share of the training thread's time, over these rows of a log."""
-    seconds = np.diff(log["step"], prepend=0)[rows] / log["steps_per_second"][rows]
-    return {
-        name: float((np.nan_to_num(log[name][rows]) * seconds).sum() / seconds.sum())
-        for name in log
-        if name.startswith("time_")
-    }
-
-
 def use_cores(count: int) -> None:
     """Bind this process to the `count` highest-numbered cores, whatever its parent is bound to."""
     if hasattr(os, "sched_setaffinity"):

@@ -9,10 +9,9 @@ metrics.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from loopless.envs.grids.collect import Trajectories, collect
 from loopless.envs.grids.world import GridWorld, make_grid
 from loopless.reference.laplacian import allo_gradients, allo_loss
 from loopless.train.allo.config import ALLO
-from suites.dqn_speed.slices import Worker, in_workers
 from suites.processes import jax, jnp
 from suites.q_learning.updates import Layers, Network
 
@@ -76,7 +74,6 @@ class Learning:
     The data are `envs` walks of `length` steps, as many and as long as the original's.
     """
 
-    trainer: ClassVar[str] = "allo"
     batch: int = 256
     components: int = 10
     hidden: tuple[int, ...] = (256, 256, 256, 256)
@@ -153,16 +150,10 @@ class Learning:
         return Verdict(f"features differ by {error:.1e} of their size" if wrong else "", error)
 
 
-def million_operations(lowered: Any) -> float:
-    """Return how many floating-point operations XLA counts in a program, in millions."""
-    return 1e-6 * lowered.compile().cost_analysis()["flops"]
-
-
 SEEDS = 8
 CHUNK = 500  # steps in a call
 ENDLESS = {"steps": 10**9, "log_every": CHUNK, "plot_every": 0}
 TOGETHER = f"loopless, {SEEDS} seeds in one program"
-TOGETHER_ON_TWO = f"{TOGETHER}, on two cores"
 
 
 def started(case: Learning, **changes: Any) -> Any:
@@ -200,25 +191,3 @@ CONTENDER, ENCODED_BY_BATCHES, IN_ONE_PROGRAM = (
         (TOGETHER, {"seeds": SEEDS}, ""),
     )
 )  # fmt: skip
-
-
-def followed(case: Learning, worker: Worker) -> Follower:
-    """Return a call that times a run in another process, and checks a run in this one."""
-    return Follower(worker, lambda _: None, partial(learn_from, started(case)))
-
-
-def on_two_cores(stack: ExitStack) -> Contender:
-    """Return the contender with all seeds in a process with two cores, which `stack` ends."""
-    note = "a process of its own on two cores, threads not limited"
-    return in_workers(stack, TOGETHER_ON_TWO, ENDLESS | {"seeds": SEEDS}, note, call=followed)
-
-
-def count_operations(case: Learning, **changes: Any) -> float:
-    """Return the millions of floating-point operations of one update, without sampling."""
-    from loopless.train.allo.data import Batch
-
-    run = started(case, **changes)
-    learner = run.algorithm.init(jax.random.key(0), jnp.float32(0.5))
-    drawn = Batch(*map(jnp.asarray, case.stream[0]))
-    lowered = jax.jit(run.algorithm.update).lower(learner, run.table, drawn, jnp.int32(0))
-    return million_operations(lowered)

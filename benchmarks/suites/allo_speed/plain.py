@@ -4,8 +4,8 @@ Each step draws two batches on the host, with a search for the end of an episode
 copies three arrays of states to the device and gathers their coordinates there, outside the
 compiled update; and calls the encoder three times in that update. Every hundred steps some forty
 numbers are fetched one by one; every thousand steps three figures are drawn while training waits.
-Each proposal of the founding note (docs/speed.md) is a switch of `Form`. Further down are how it
-collects data, its pictures, and its whole run.
+Each proposal of the founding note (docs/speed.md) is a switch of `Form`. Further down are its
+pictures and its whole run.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from loopless.envs.grids.world import GridWorld, make_grid
+from loopless.envs.grids.world import make_grid
 from suites.allo_speed.cases import GRID, Indices, Learning
 from suites.replay.plain import PaddedTable, search_per_sample
 
@@ -192,67 +191,6 @@ def _optimizer(rate: float, dual_rate: float) -> optax.GradientTransformation:
     )
 
 
-class Row(NamedTuple):
-    """An environment and its row of data: where it writes next, and what it has written."""
-
-    state: jax.Array
-    age: jax.Array
-    head: jax.Array
-    obs: jax.Array
-    terminals: jax.Array
-    valid: jax.Array
-    actions: jax.Array
-
-
-def collect_rows(
-    world: GridWorld, envs: int, steps: int, limit: int, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return observations and marks [envs, length]; ends are marked twice."""
-    targets = jnp.asarray(world.targets[:, :, 0])
-    width = 2 * steps + 1
-
-    def begin(key: jax.Array) -> Row:
-        state = jax.random.randint(key, (), 0, world.states, jnp.int32)
-        empty = jnp.zeros(width, jnp.int32)
-        return Row(state, jnp.int32(0), jnp.int32(1), empty.at[0].set(state), empty, empty, empty)
-
-    def step(row: Row, key: jax.Array) -> Row:
-        for_action, for_reset = jax.random.split(key)
-        action = jax.random.randint(for_action, (), 0, 4, jnp.int32)
-        later, head = targets[row.state, action], row.head
-        done = row.age + 1 >= limit
-        row = row._replace(
-            obs=row.obs.at[head].set(later),
-            actions=row.actions.at[head - 1].set(action),
-            valid=row.valid.at[head - 1].set(1),
-        )
-
-        def ended(row: Row) -> Row:
-            start = jax.random.randint(for_reset, (), 0, world.states, jnp.int32)
-            return row._replace(
-                state=start, age=jnp.int32(0), head=head + 2,
-                terminals=row.terminals.at[head - 1].set(1).at[head].set(1),
-                obs=row.obs.at[head + 1].set(start),
-            )  # fmt: skip
-
-        def goes_on(row: Row) -> Row:
-            return row._replace(state=later, age=row.age + 1, head=head + 1)
-
-        return jax.lax.cond(done, ended, goes_on, row)
-
-    @jax.jit
-    def all_steps(key: jax.Array) -> Row:
-        for_start, for_steps = jax.random.split(key)
-        rows = jax.vmap(begin)(jax.random.split(for_start, envs))
-        keys = jax.random.split(for_steps, steps)
-        many = jax.vmap(step)
-        return jax.lax.scan(lambda r, k: (many(r, jax.random.split(k, envs)), None), rows, keys)[0]
-
-    rows = all_steps(jax.random.key(seed))
-    length = steps + steps // limit + (steps % limit > 0)
-    return np.asarray(rows.obs)[:, :length], np.asarray(rows.terminals)[:, :length] > 0
-
-
 CURVES = ("allo", "graph", "errors", "dual", "barrier_term", "gradient_norm")
 DPI = 300
 
@@ -294,21 +232,7 @@ def draw_figures(
     write(figure, "duals")
 
 
-def run_whole(steps: int, folder: str, case: Learning | None = None) -> dict[str, float]:
-    """Make the original's default run, and return the seconds of its parts."""
-    case, start = case or Learning(), perf_counter()
-    obs, terminals = collect_rows(case.world, case.envs, case.length, case.length)
-    collected = perf_counter()
-    run = Plain(case, obs, terminals, folder=Path(folder))
-    drawn, draw = 0.0, run.draw
-
-    def timed_draw(folder: Path) -> None:
-        nonlocal drawn
-        begun = perf_counter()
-        draw(folder)
-        drawn += perf_counter() - begun
-
-    run.draw = timed_draw
-    run.run(steps)
-    trained = perf_counter() - collected
-    return {"collect_s": collected - start, "train_s": trained - drawn, "plots_s": drawn}
+def run_whole(steps: int, folder: str, case: Learning | None = None) -> None:
+    """Make the original's default run, from data collected as ours collects them."""
+    case = case or Learning()
+    Plain(case, case.walks.obs, case.walks.terminals, folder=Path(folder)).run(steps)

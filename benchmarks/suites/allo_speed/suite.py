@@ -6,32 +6,29 @@ written plainly, in `plain.py`.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 from loopless.bench.contest import Contender, Contest
 from loopless.bench.result import Headline, Measurement, Result, Role
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, at_most, attach, ratio, stated, values
+from loopless.bench.targets import Rows, as_fast, attach, beside
 from loopless.bench.timing import Budget
 from pages import Lines, claims, grid, section
 from suites.allo_speed import cases
-from suites.allo_speed.cases import BY_BATCHES, ORIGINAL, OURS, TOLERANCE, Follower, Learning
+from suites.allo_speed.cases import ORIGINAL, OURS, TOLERANCE, Follower, Learning
 from suites.processes import (
     function_words,
+    measure_numbers,
     one_thread,
     prepare_like_training,
     run_child,
-    time_shares,
 )
 from suites.promises import as_rates, gains, per_item
 
@@ -43,8 +40,6 @@ WHOLE_RUNS = 3  # of ours, which are so short that other work on the machine wou
 TITLES = {
     "steps": "Training steps a second, sampling included",
     "whole": "A whole run: collect, train, pictures; process start to end",
-    "operations": "Floating-point operations of one update, as compiled",
-    "seeds": "Several seeds: steps a second, over all of them",
     "proposals": "Proposals of the founding note, each alone: time of one step, plots included",
 }
 HEADLINES = (
@@ -63,57 +58,57 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= asdict(SMALL.rules) | {"jax_async_dispatch": False}
     measure([SMALL] if options.quick else [SMALL, LARGE], contest)
     if not options.quick:
-        measure_seeds(SMALL, contest)
         measure_whole(STEPS, contest)
     if options.ablate:
         measure_proposals(SMALL, contest)
 
 
 def measure(learnings: Sequence[Learning], contest: Contest) -> None:
-    """Race the steps of each case, then count the operations of its update."""
-    mine = (cases.CONTENDER, cases.ENCODED_BY_BATCHES)
+    """Race the steps of each case; steps of all seeds together count."""
+    mine = cases.CONTENDER, cases.ENCODED_BY_BATCHES, cases.IN_ONE_PROGRAM
     steps = {each.name: cases.CHUNK for each in mine} | {ORIGINAL: STEPS_IN_A_CALL}
+    steps[cases.TOGETHER] *= cases.SEEDS
     for case in learnings:
-        judge = partial(judge_steps, case, steps)
-        contest.run("steps", case, (*mine, AS_IT_WAS), judge)
-    for case in learnings:
-        contest.say(f"operations: {case.label}")
-        contest.keep(judge_operations(operation_rows(case)))
-
-
-def measure_seeds(case: Learning, contest: Contest) -> None:
-    """Race one program with all seeds, on one core and on two, against one run."""
-    racing = [cases.CONTENDER, cases.IN_ONE_PROGRAM]
-    judge = partial(judge_seeds, cases.CONTENDER.name, cases.SEEDS, cases.CHUNK)
-    with ExitStack() as stack:
-        if (os.cpu_count() or 1) > 1:
-            racing.append(cases.on_two_cores(stack))
-        contest.run("seeds", case, racing, judge)
+        contest.run("steps", case, (*mine, AS_IT_WAS), partial(judge_steps, case, steps))
 
 
 def measure_whole(steps: int, contest: Contest) -> None:
-    label = f"1M transitions, {steps:,} steps, pictures"
-    forms: tuple[tuple[str, str, Role, int, Any], ...] = (
-        (OURS, "loopless", "ours", WHOLE_RUNS, time_ours),
-        (ORIGINAL, "jax", "reference", 1, time_original),
-    )
-    rows = []
-    for name, library, role, runs, measure in forms:
-        contest.say(f"whole: {name}")
-        row = Measurement("whole", label, name, library, role)
-        rows.append(_measured(row, runs, partial(measure, steps)))
-    contest.keep(judge_whole(rows))
+    """Time whole commands: of ours the median of some runs, with the seconds of all, and one."""
+    label, seconds = f"1M transitions, {steps:,} steps, pictures", list[float]()
+
+    def ours() -> float:
+        seconds.extend(time_ours(steps) for _ in range(WHOLE_RUNS))
+        return median(seconds)
+
+    ways = (OURS, "loopless", ours), (ORIGINAL, "jax", partial(time_original, steps))
+    rows = measure_numbers(contest, "whole", label, "s", ways, "reference")
+    rows[0] = replace(rows[0], samples=len(seconds), details={"all_seconds": seconds})
+    contest.keep(attach(rows, OURS, as_fast(rows, OURS, {ORIGINAL: WHOLE_FACTOR})))
 
 
-def _measured(row: Measurement, runs: int, measure: Callable[[], dict[str, Any]]) -> Measurement:
-    """Return the row of the median run, with the seconds of all; a failure ends up in the row."""
-    try:
-        measured = sorted((measure() for _ in range(runs)), key=lambda run: run["seconds"])
-    except (RuntimeError, OSError, ValueError, KeyError) as problem:
-        return replace(row, status="failed", reason=str(problem))
-    seconds, middle = [run.pop("seconds") for run in measured], runs // 2
-    details = {**measured[middle], "all_seconds": seconds}
-    return replace(row, value=seconds[middle], samples=runs, details=details)
+def time_ours(steps: int, case: Learning | None = None) -> float:
+    """Return the seconds of `loopless train allo` with the original's settings."""
+    words = ["train", "allo", *(case or Learning()).words(), "--steps", str(steps)]
+    with tempfile.TemporaryDirectory() as folder:
+        return run_alone("loopless.cli", *words, "--runs", folder)
+
+
+def time_original(steps: int) -> float:
+    """Return the seconds of the original's default run.
+
+    The original turned its rows into episodes by a Python loop over device scalars, seven minutes
+    for the default run; that is left out.
+    """
+    from suites.allo_speed.plain import run_whole
+
+    with tempfile.TemporaryDirectory() as folder:
+        return run_alone(*function_words(run_whole, steps, folder))
+
+
+def run_alone(module: str, *words: str) -> float:
+    """Run a child with one thread on one core, and return its seconds."""
+    cores = {max(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else None
+    return run_child(module, *words, environment=one_thread(), cores=cores)[0]
 
 
 def measure_proposals(case: Learning, contest: Contest) -> None:
@@ -135,50 +130,23 @@ def seconds_of_plots(case: Learning, count: int = PLOTS) -> float:
 
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: a table for each section, the proposals with their claims."""
-    names = ("steps", "whole", "operations", "seeds")
-    tables = [grid(TITLES[name], rows) for name in names if (rows := section(result, name))]
-    if proposed := section(result, "proposals"):
-        head = f"{TITLES['proposals']}; {proposed[0].case}"
-        tables.append(claims(head, "one step", proposed, gains=True))
-    return tables
+    grids = [grid(TITLES[name], section(result, name)) for name in ("steps", "whole")]
+    proposed = section(result, "proposals")
+    head = f"{TITLES['proposals']}; {SMALL.label}"
+    return [*grids, *([claims(head, "one step", proposed, gains=True)] if proposed else [])]
 
 
 FASTER = {256: 5.0, 1024: 12.0}  # steps a second, by batch
 WHOLE_FACTOR = 10.0
 RATE = "steps/s"
-LOG_SHARE = 2.0  # per cent of the training thread's time
 
 
 def judge_steps(case: Learning, steps: Mapping[str, int], rows: Rows) -> Rows:
     """Judge steps a second; `steps` has the steps of a call, by contender."""
     rows = as_rates(rows, steps.__getitem__, RATE)
     factors = {ORIGINAL: FASTER[case.batch]} if case.batch in FASTER else {}
-    return attach(rows, OURS, as_fast(rows, OURS, factors))
-
-
-def judge_operations(rows: Rows) -> Rows:
-    """Judge that ours computes no more than the original, and state how much it does by batches."""
-    counts = values(rows)
-    share = {name: ratio(counts[name], counts.get(ORIGINAL)) for name in counts}
-    rows = attach(rows, OURS, [at_most(1.0, share.get(OURS), f"as many as the {ORIGINAL}")])
-    beside = stated(share.get(BY_BATCHES), f"× as many as the {ORIGINAL}")
-    return attach(rows, BY_BATCHES, [beside])
-
-
-def judge_seeds(single: str, seeds: int, steps: int, rows: Rows) -> Rows:
-    """Return steps a second over all seeds: one in the row `single`, `seeds` in the others."""
-    rows = as_rates(rows, lambda name: steps * (1 if name == single else seeds), RATE)
-    return gains(rows, single, f"{seeds} runs one after the other")
-
-
-def judge_whole(rows: Rows) -> Rows:
-    """Judge the seconds of whole runs, and the share of ours that the log and the plots take."""
-    targets = as_fast(rows, OURS, {ORIGINAL: WHOLE_FACTOR})
-    ours = next((row for row in rows if row.contender == OURS), None)
-    if ours is not None and ours.value is not None:
-        spent = 100 * ours.details["log_share"]
-        targets.append(at_most(LOG_SHARE, spent, f"{LOG_SHARE:g} % of its time for log and plots"))
-    return attach(rows, OURS, targets)
+    rows = attach(rows, OURS, as_fast(rows, OURS, factors))
+    return attach(rows, cases.TOGETHER, beside(rows, cases.TOGETHER, [OURS]))
 
 
 def judge_proposals(plot_s: float, rows: Rows) -> Rows:
@@ -247,64 +215,3 @@ PROPOSALS = (
     _original(ALL, "proposal", "", "“2–3×” overall", **SWITCHES),
 )
 DRAWS_NO_PLOTS = {PROPOSALS[2].name, ALL}
-
-
-def operation_rows(case: Learning) -> Rows:
-    """Return the operations of the original's update, of it with one encoder call, and of ours."""
-    forms: tuple[tuple[str, str, Role, float], ...] = (
-        (ORIGINAL, "jax", "reference", count_original(case)),
-        (PROPOSALS[1].name, "jax", "proposal", count_original(case, one_encoder_call=True)),
-        (OURS, "loopless", "ours", cases.count_operations(case)),
-        (BY_BATCHES, "loopless", "ours", cases.count_operations(case, encode="batches")),
-    )
-    return [
-        Measurement("operations", case.label, name, library, role, unit="MFLOP", value=value)
-        for name, library, role, value in forms
-    ]
-
-
-def count_original(case: Learning, **switches: bool) -> float:
-    """Return the millions of operations of the compiled update, without sampling and gathers."""
-    run = original(case, **switches)
-    batches = [run.coordinates[rows] for rows in case.stream[0]]
-    return cases.million_operations(run.update.lower(run.params, run.moments, *batches))
-
-
-def time_original(steps: int) -> dict[str, float]:
-    """Return seconds of the original's default run, and of its parts.
-
-    The original turned its rows into episodes by a Python loop over device scalars, seven minutes
-    for the default run; that is left out.
-    """
-    from suites.allo_speed.plain import run_whole
-
-    with tempfile.TemporaryDirectory() as folder:
-        seconds, text = run_alone(*function_words(run_whole, steps, folder))
-    return {"seconds": seconds, **json.loads(text)}
-
-
-def time_ours(steps: int, case: Learning | None = None) -> dict[str, Any]:
-    """Return seconds and results of `loopless train allo` with the original's settings.
-
-    `log_share` is the share of the training thread's time that went to log and plots.
-    """
-    from loopless.runs.metrics import columns, read
-
-    words = ["train", "allo", *(case or Learning()).words(), "--steps", str(steps)]
-    with tempfile.TemporaryDirectory() as folder:
-        seconds, _ = run_alone("loopless.cli", *words, "--runs", folder, "--run", "whole")
-        run = Path(folder) / "whole"
-        log = columns(read(run / "metrics.jsonl"))
-        pictures = sorted(path.name for path in (run / "plots").iterdir())
-    return {
-        "seconds": seconds,
-        "log_share": time_shares(log, slice(1, None))["time_log"],  # compilation left out
-        "similarity": float(log["similarity_mean"][-1]),
-        "pictures": pictures,
-    }
-
-
-def run_alone(module: str, *words: str) -> tuple[float, str]:
-    """Run a child with one thread on one core; return its seconds, and what it printed."""
-    cores = {max(os.sched_getaffinity(0))} if hasattr(os, "sched_getaffinity") else None
-    return run_child(module, *words, environment=one_thread(), cores=cores)

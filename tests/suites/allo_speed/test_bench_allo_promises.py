@@ -2,10 +2,12 @@
 
 import pytest
 
-from loopless.bench.result import Measurement
+from loopless.bench.contest import Contest
+from loopless.bench.result import Measurement, Result
 from loopless.bench.targets import as_rate
+from loopless.bench.timing import Budget
 from suites.allo_speed import suite
-from suites.allo_speed.cases import ORIGINAL, Learning
+from suites.allo_speed.cases import ORIGINAL, TOGETHER, Learning
 
 STEPS = {suite.OURS: 100, ORIGINAL: 10}
 
@@ -44,31 +46,32 @@ def test_quartiles_change_places():
     assert (found.lower_quartile, found.value, found.upper_quartile) == (2, 4, 8)
 
 
-@pytest.mark.parametrize(("flops", "kept"), [(100.0, True), (101.0, False)])
-def test_a_step_computes_no_more_than_the_original(flops, kept):
-    rows = [row(suite.OURS, flops), row(suite.BY_BATCHES, 102.0), row(ORIGINAL, 100.0)]
-    rows = suite.judge_operations(rows)
-    assert met(rows, suite.OURS) == [kept]
-    assert met(rows, suite.BY_BATCHES) == [None]
-
-
-@pytest.mark.parametrize(("seconds", "share", "kept"), [
-    (10.0, 0.02, [True, True]), (10.1, 0.01, [False, True]), (1.0, 0.021, [True, False]),
-])  # fmt: skip
-def test_whole_runs_and_the_share_of_their_log(seconds, share, kept):
-    ours_ = row(suite.OURS, seconds, details={"log_share": share})
-    assert met(suite.judge_whole([ours_, row(ORIGINAL, 100.0)]), suite.OURS) == kept
-
-
-def test_a_whole_run_that_failed_is_not_judged_but_named():
-    rows = suite.judge_whole([row(suite.OURS, None), row(ORIGINAL, 100.0)])
-    assert met(rows, suite.OURS) == [None]
-
-
-def test_seeds_are_counted_together():
-    rows = suite.judge_seeds("one", 8, 100, [row("one", 1.0), row("eight", 2.0)])
+def test_seeds_in_one_program_are_stated_beside_one_run():
+    steps = STEPS | {TOGETHER: 800}
+    rows = suite.judge_steps(Learning(64), steps, [row(suite.OURS, 1.0), row(TOGETHER, 2.0)])
     assert [one.value for one in rows] == [100, 400]
-    assert rows[1].targets[0].measured == 4
+    assert (rows[1].targets[0].measured, rows[1].targets[0].met) == (4, None)
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(10.0, True), (10.1, False)])
+def test_whole_runs_have_a_factor(monkeypatch, seconds, kept):
+    monkeypatch.setattr(suite, "time_ours", lambda _: seconds)
+    monkeypatch.setattr(suite, "time_original", lambda _: 100.0)
+    made = Result("allo_speed", {}, {})
+    suite.measure_whole(100, Contest(made, Budget(), lambda _: None))
+    assert met(made.measurements, suite.OURS) == [kept]
+
+
+def test_a_whole_run_that_failed_is_not_judged_but_named(monkeypatch):
+    def fails(_):
+        raise RuntimeError("exit code 1")
+
+    monkeypatch.setattr(suite, "time_ours", fails)
+    monkeypatch.setattr(suite, "time_original", lambda _: 100.0)
+    made = Result("allo_speed", {}, {})
+    suite.measure_whole(100, Contest(made, Budget(), lambda _: None))
+    assert made.measurements[0].status == "failed"
+    assert met(made.measurements, suite.OURS) == [None]
 
 
 def test_a_proposal_is_timed_with_its_share_of_the_plots():
