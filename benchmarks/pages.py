@@ -110,13 +110,14 @@ def suite_page(result: Result) -> Lines:
     return [line for part in filter(None, parts) for line in (*part, "")][:-1]
 
 
-def tables(*wanted: tuple[str, str, Axis]) -> Callable[[Result], list[Lines]]:
-    """Return a function that lays out a page: a table for each head, section, and what has rows."""
+def tables(*wanted: tuple[str, Sequence[str], Axis]) -> Callable[[Result], list[Lines]]:
+    """Return a function that lays out a page: a table for each head, its sections, and its rows."""
+    across: dict[Axis, Axis] = {"case": "contender", "contender": "case"}
 
     def page(result: Result) -> list[Lines]:
-        across: dict[Axis, Axis] = {"case": "contender", "contender": "case"}
         return [
-            grid(head, section(result, name), down, across[down]) for head, name, down in wanted
+            grid(head, section(result, *sections), down, across[down])
+            for head, sections, down in wanted
         ]
 
     return page

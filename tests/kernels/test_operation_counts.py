@@ -1,11 +1,15 @@
-"""PyTorch operations a call dispatches: a constant, whatever T and B are."""
+"""PyTorch operations a call dispatches are a constant, whatever T and B are; so is its memory."""
 
+import tracemalloc
+
+import numpy as np
 import pytest
 import torch
 from support.backends import TORCH
 from support.situations import rollout
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import loopless as ll
 from loopless.arrays.scan import torch as torch_scan
 from loopless.verify.contracts import ESTIMATORS
 
@@ -57,3 +61,19 @@ def test_the_blocked_scan_grows_with_the_logarithm_of_steps_only():
 
     one, two, three = count(32), count(32**2), count(32**3)
     assert three - two == two - one  # a constant for each further factor of 32
+
+
+@pytest.mark.parametrize("shape", [(300, 200), (64, 2000), (4000, 15)])
+def test_gae_of_numpy_arrays_allocates_its_outputs_alone(shape):
+    generator = np.random.default_rng(0)
+    floats = [generator.standard_normal(shape, dtype=np.float32) for _ in range(3)]
+    ends = [generator.random(shape) < 0.01 for _ in range(2)]
+    held = ll.gae(*floats, *ends, gamma=0.99, lambda_=0.95)  # so that its memory is not used again
+    tracemalloc.start()
+    try:
+        outputs = ll.gae(*floats, *ends, gamma=0.99, lambda_=0.95)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(x.nbytes for x in outputs) <= peak < sum(x.nbytes for x in outputs) + 20_000
+    del held

@@ -7,7 +7,7 @@ original on, is in `plain.py`; updates of a student are in `training.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 import loopless as ll
-from loopless.bench.contest import Call, Contender, Contest, Entry, Verdict, enter
+from loopless.bench.contest import Call, Contender, Contest, Verdict
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, at_least, attach, beside, ratio, stated, values
+from loopless.bench.targets import Rows, as_fast, attach, beside, ratio, stated, values
 from loopless.bench.timing import Budget
 from loopless.process import peak_bytes, resident_bytes
 from pages import Lines, cell, grid, grouped, markdown_table, section
@@ -39,7 +39,6 @@ SAMPLE_S = 2e-3
 TITLES = {
     "loss": "Loss and gradient, forward and backward: median time, ± half the quartiles",
     "memory": "Memory beyond logits and gradient, in arrays of the logits' size",
-    "operations": "Operations that PyTorch dispatches, forward and backward",
     "training": "Training end to end: critic, model, loss, gradient, AdamW; tokens a second",
     "proposals": "Proposals of the founding note and of those after it, beside the looped original",
     "top_k": "The k largest logits of each row, by every algorithm of ours: what each one gains",
@@ -64,8 +63,6 @@ def run(options: Options, result: Result, say: Say) -> None:
     cases = QUICK_CASES if options.quick else CASES
     measure("loss", cases["loss"], contest)
     measure_memory(QUICK_HELD if options.quick else HELD, contest)
-    say(f"operations: {SMALL[0].label}")
-    contest.keep(operation_rows(SMALL[0]))
     if not options.quick:
         from suites.avatarl.training import Training
 
@@ -150,11 +147,10 @@ LONG_TOP_K = ROW_BY_ROW, SELECTED, IN_BLOCKS
 
 
 def page(result: Result) -> list[Lines]:
-    """Lay out the results page: times, memory, operations, training, and what was proposed."""
+    """Lay out the results page: times, memory, training, and what was proposed."""
     heads = {
         "loss": "loss and gradient",
         "memory": "memory beyond logits and gradient",
-        "operations": "operations dispatched",
         "training": "training, end to end",
         "top_k": "the k largest of each row",
     }
@@ -277,32 +273,3 @@ def in_torch(what: str, *sizes: int) -> float:
     form(*arrays)[0].backward()
     gradient = 4 * case.size
     return max(0.0, peak_bytes() - before - gradient) / gradient
-
-
-FEWER = 30  # times fewer operations than the loop
-COUNTED = (plain.IN_TORCH, plain.ORIGINAL, plain.FIRST, plain.TODAY)
-
-
-def operation_rows(case: Losses) -> list[Measurement]:
-    entries = [enter(each, "operations", case) for each in COUNTED]
-    rows = [replace(each.row, unit="operations", value=_count(each)) for each in entries]
-    counts, name = values(rows), our_name("PyTorch", "fixed")
-    fewer = at_least(FEWER, ratio(counts[LOOPED], counts[name]), f"{FEWER} × fewer than a loop")
-    return attach(rows, name, [fewer])
-
-
-def _count(entry: Entry) -> float | None:
-    if entry.call is None:
-        return None
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Counter(TorchDispatchMode):
-        count = 0
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
-            self.count += 1
-            return func(*args, **(kwargs or {}))
-
-    with Counter() as counter:
-        entry.call()
-    return counter.count

@@ -11,11 +11,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
@@ -184,19 +183,13 @@ ON_TWO_CORES = (
 )
 
 
-def in_workers(
-    stack: ExitStack,
-    name: str,
-    changes: dict[str, Any],
-    note: str,
-    call: Callable[[Any, Worker], Call] = lambda case, worker: Call(worker, int),
-) -> Contender:
+def in_workers(stack: ExitStack, name: str, changes: dict[str, Any], note: str) -> Contender:
     """Return a contender that trains in a process of its own, which `stack` ends."""
 
-    def prepare(case: Any) -> Call:
-        return call(case, stack.enter_context(Worker(case, changes)))
+    def prepare(case: Slice) -> Call:
+        return Call(stack.enter_context(Worker(case, changes)), int)
 
-    return Contender(name, "loopless", "ours", prepare, 1e-4, note)
+    return Contender(name, "loopless", "ours", prepare, note=note)
 
 
 CORES = 2
@@ -206,17 +199,13 @@ PATIENCE_S = 30
 class Worker(AbstractContextManager):
     """A run in a child; a call makes a slice there. Use it in a `with`, which ends the child.
 
-    The case may be of any suite, if it has a `trainer` and a method `config(**changes)`. The
-    child has two cores and as many threads as it likes; it runs the `main` of `module`.
+    The child has two cores and as many threads as it likes, and runs `main`.
     """
 
-    def __init__(
-        self, case: Any, changes: dict[str, Any], module: str = "suites.dqn_speed.slices"
-    ) -> None:
-        names = type(case).__module__, type(case).__name__
-        request = json.dumps([*names, _plain(case), changes])
+    def __init__(self, case: Slice, changes: dict[str, Any]) -> None:
+        request = json.dumps([case.trainer, asdict(case), changes])
         self._child = subprocess.Popen(
-            command_line(module, request),
+            command_line("suites.dqn_speed.slices", request),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=unlimited(),
         )  # fmt: skip
         try:
@@ -252,16 +241,11 @@ class Worker(AbstractContextManager):
         self.close()
 
 
-def _plain(case: Any) -> dict[str, Any]:
-    """Return the fields of a case that JSON can hold; all others have their defaults."""
-    values = {field.name: getattr(case, field.name) for field in fields(case)}
-    return {name: x for name, x in values.items() if isinstance(x, int | float | str | tuple)}
-
-
 def main(text: str) -> None:
-    module, name, values, changes = json.loads(text)
+    trainer, values, changes = json.loads(text)
     use_cores(CORES)
-    case = getattr(import_module(module), name)(**values | {"hidden": tuple(values["hidden"])})
+    make = {"dqn": Training, "ppo": PPOTraining}[trainer]
+    case = make(**values | {"hidden": tuple(values["hidden"])})
     from loopless.train import commands
 
     commands.prepare(case.config(**changes))

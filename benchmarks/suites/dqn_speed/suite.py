@@ -36,9 +36,9 @@ TITLES = {
     "memory": "Peak memory of a process that trains",
 }
 page = tables(
-    ("CartPole-v1, one environment", "steps", "contender"),
-    ("compiled whole", "compiled", "case"),
-    ("a process", "memory", "contender"),
+    ("CartPole-v1, one environment", ("steps",), "contender"),
+    ("compiled whole", ("compiled",), "case"),
+    ("a process", ("memory",), "contender"),
 )
 HEADLINES = (
     *slices.headlines("DQN", SLICE),

@@ -21,7 +21,9 @@ TITLES = {
     "steps": "CartPole-v1 by PPO, learning as it goes: steps a second",
     "compiled": "Beside compiled peers: steps a second",
 }
-page = tables(("CartPole-v1 by PPO", "steps", "contender"), ("compiled whole", "compiled", "case"))
+page = tables(
+    ("CartPole-v1 by PPO", ("steps",), "contender"), ("compiled whole", ("compiled",), "case")
+)
 HEADLINES = (*slices.headlines("PPO", SLICE), slices.compiled_headline("PPO", SLICE))
 
 FASTER: slices.Factors = {HOSTED: 6.0, COMPILED: 30.0, OVERLAPPED: None}

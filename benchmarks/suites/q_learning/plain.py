@@ -2,25 +2,22 @@
 
 It is double DQN as users write it: batches from contiguous tensors, targets without gradient, Huber
 loss, backward, clip, Adam. It has no debug line and reads nothing back, and so is faster than the
-code that the founding plan (docs/speed.md) was about; `DEBUG_LINE` shows what that line alone costs
-in a call of the loss. The proposals are written from a description of that plan, and checked like
-any other update: the check fails those that are another algorithm.
+code that the founding plan (docs/speed.md) was about; what that line costs in place is in the suite
+`own_code`. The proposals are written from a description of that plan, and checked like any other
+update: the check fails those that are another algorithm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-import loopless as ll
-from loopless.bench.contest import Call, Contender, Verdict
-from loopless.bench.result import Role
+from loopless.bench.contest import Call, Contender
 from suites.processes import torch
-from suites.q_learning.updates import TOLERANCE, Layers, Learned, Plain, Rules, Update
+from suites.q_learning.updates import TOLERANCE, Layers, Learned, Rules, Update
 
 EAGER, FUSED_ADAM = "PyTorch, eager", "PyTorch, eager, fused Adam"
 
@@ -264,52 +261,3 @@ PROPOSALS = tuple(
         (COMPILED, _compiled, "20–30 %", "compilation is not counted"),
     )
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class LossCall:
-    """SLM-Lab's `calc_q_loss` on one batch: forward passes, targets and loss, but no update."""
-
-    update: Update
-
-    @property
-    def label(self) -> str:
-        return f"{self.update.shape}, forward passes and loss"
-
-    @property
-    def rows(self) -> dict[str, np.ndarray]:
-        return {name: values[: self.update.batch] for name, values in self.update.stored.items()}
-
-    def check(self, contender: Contender, call: Call, output: Any) -> Verdict:
-        """Compare with the Huber loss of the update written out in NumPy, in float64."""
-        plain = Plain(self.update.online, self.update.target, self.update.rules, np.float64)
-        errors = np.abs(plain.errors(self.rows)[1])
-        right = np.where(errors < 1, errors**2 / 2, errors - 0.5).mean()
-        error = float(abs(output.item() - right))
-        return Verdict("" if error <= contender.tolerance else f"off by {error:.2g}", error)
-
-
-def _with_our_loss(learner: Learner, batch: dict) -> Any:
-    with torch.no_grad():
-        next_q, judge = learner.target(batch["next_obs"]), learner.online(batch["next_obs"])
-    gamma, ends = learner.rules.gamma, batch["terminated"]
-    targets = ll.q_targets(batch["reward"], ends, next_q, gamma=gamma, next_q_online=judge)
-    return ll.q_loss(learner.online(batch["obs"]), batch["action"], targets, loss="huber")[0]
-
-
-def _loss_call(case: LossCall, loss: Callable[[Learner, dict], Any]) -> Call:
-    learner, _ = start(case.update)
-    batch = {name: torch.from_numpy(values) for name, values in case.rows.items()}
-    return Call(lambda: loss(learner, batch), float)
-
-
-WITHOUT_THE_LINE = "deleting the debug line"
-_FORMS: tuple[tuple[str, str, Role, Any, str], ...] = (
-    ("loopless, PyTorch", "loopless", "ours", _with_our_loss, ""),
-    (SHIPPED, "torch", "reference", _shipped, ""),
-    (WITHOUT_THE_LINE, "torch", "proposal", Learner.loss, "751 → 173 µs in SLM-Lab itself"),
-)
-DEBUG_LINE = tuple(
-    Contender(name, library, role, partial(_loss_call, loss=loss), TOLERANCE, claim=claim)
-    for name, library, role, loss, claim in _FORMS
-)

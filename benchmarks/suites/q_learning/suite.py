@@ -80,7 +80,6 @@ def measure(cases: Iterable[Update], losses: Losses, contest: Contest) -> None:
 def measure_proposals(case: Update, contest: Contest) -> None:
     contenders = (OURS, plain.EAGER_CONTENDERS[0], *PROPOSALS)
     contest.run("proposals", case, contenders, partial(per_update, case))
-    contest.run("proposals", plain.LossCall(case), plain.DEBUG_LINE)
 
 
 def page(result: Result) -> list[Lines]:
@@ -94,9 +93,8 @@ def page(result: Result) -> list[Lines]:
         for shape, rows in shapes.items()
     ]
     tables.append(grid("the loss alone", section(result, "loss")))
-    proposed = grouped(section(result, "proposals"), attrgetter("case"))
-    for (case, rows), what in zip(proposed.items(), ("one update", "one call"), strict=False):
-        tables.append(claims(case, what, rows))
+    for case, rows in grouped(section(result, "proposals"), attrgetter("case")).items():
+        tables.append(claims(case, "one update", rows))
     return tables
 
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 import loopless as ll
-from loopless.bench.contest import Call, Case, Contender, Contest, Judge, enter
+from loopless.bench.contest import Call, Case, Contender, Contest, Judge
 from loopless.bench.machine import prepare_libraries
 from loopless.bench.result import Headline, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_least, attach, beside, ratio, values
 from loopless.bench.timing import Budget
-from pages import Lines, grid, section
-from suites.processes import cache_cooler, jax
+from pages import tables
+from suites.processes import jax
 from suites.promises import fastest, limit
 from suites.replay import cases, peers, plain
 from suites.replay.cases import FIELDS, Arrays, Sampler, sampler
@@ -35,10 +35,10 @@ TITLES = {
     "episodic": "Pairs of one segment at a truncated-geometric gap, 1000 rows × 1001 steps",
     "adding": "Adding to a full buffer",
     "ingest": "Filling an episodic buffer",
-    "cold": "A call at a time, second-level cache emptied before it",
-    "growth": "The same call on a small buffer and on a large one",
     "device": "Inside a jitted scan on the CPU",
 }
+HOST = "uniform", "one call", "prioritized", "episodic", "adding"
+page = tables(("host", HOST, "contender"), ("in a jitted scan", ("device",), "case"))
 HEADLINES = (
     Headline(
         "ALLO's replay: successors at geometric gaps, 256 of 1M steps", "episodic",
@@ -58,7 +58,6 @@ MANY, SMALL = 32, 32
 ROWS = 1000
 EPISODIC_BATCHES = (256, 1024)
 ENVS = 64
-FROM, TO = 10_000, 1_000_000
 # Each draw reads other places, so one warming call does not undo what another contender left in the
 # caches: a sample is a millisecond of calls.
 SAMPLE_S = 1e-3
@@ -78,7 +77,6 @@ FACTORS = {
 TENSOR_PEERS = (BASELINES, TORCHRL)  # return tensors; stated beside ours that does
 ONE_CALL_FACTOR = 20.0
 INGEST_S = 1.0
-GROWTH_RATIO = 4.0
 
 
 def run(options: Options, result: Result, say: Say) -> None:
@@ -88,22 +86,11 @@ def run(options: Options, result: Result, say: Say) -> None:
     prepare_libraries(options.threads)
     result.settings |= {"alpha": cases.ALPHA, "beta": cases.BETA, "discount": cases.DISCOUNT}
     result.settings |= {"row_steps": cases.STEPS, "segment_steps": cases.SEGMENT}
-    result.settings["jax_async_dispatch"] = False
-    result.settings["caches"] = "warm; in section cold, second level emptied before each call"
+    result.settings |= {"jax_async_dispatch": False, "caches": "warm"}
     quick = options.quick
     sizes, batches = (SIZES[:1], EPISODIC_BATCHES[:1]) if quick else (SIZES, EPISODIC_BATCHES)
     measure(sizes, batches, contest, quick=quick)
-    measure_growth(FROM, TO, contest)
-    if not quick:
-        measure_cold(SIZES[0], ROWS, contest)
     measure_scanned(sizes, contest)
-
-
-def page(result: Result) -> list[Lines]:
-    """Lay out the results page: times on the host, and times in a scan."""
-    host = section(result, "uniform", "one call", "prioritized", "episodic", "adding")
-    device = grid("in a jitted scan", section(result, "device"), "case", "contender")
-    return [grid("host", host), device]
 
 
 def measure(
@@ -160,50 +147,6 @@ def judge_one_call(rows: Rows) -> Rows:
 
 def judge_ingest(rows: Rows) -> Rows:
     return limit(rows, INGEST_S, "s")
-
-
-def measure_growth(small: int, large: int, contest: Contest) -> None:
-    """Race a small against a large buffer, for each law."""
-    for law, contender, make, scale in (
-        ("uniform", OUR_UNIFORM[0], cases.Uniform, 1),
-        ("prioritized", OUR_PRIORITIZED[0], cases.Prioritized, 1),
-        ("episodic", OUR_EPISODIC, cases.Trajectories, 1000),
-    ):
-        contest.say(f"growth: {law}")
-        racing = [make(count // scale, BATCH) for count in (small, large)]
-        names = [f"{contender.name}, {cases.short(case.size)}" for case in racing]
-        entries = [
-            enter(replace(contender, name=name), "growth", case)
-            for name, case in zip(names, racing, strict=True)
-        ]
-        for entry in entries:
-            entry.row = replace(entry.row, case=f"{law}, {BATCH}")
-        contest.settle(entries, partial(judge_growth, *names))
-
-
-def judge_growth(small: str, large: str, rows: Rows) -> Rows:
-    return limit(rows, {large: GROWTH_RATIO}, f"× {small}", of=small)
-
-
-def measure_cold(count: int, rows: int, contest: Contest) -> None:
-    """Time single calls with emptied caches, as after an update that needed the caches itself.
-
-    flashbax, the last of the peers, is not among them.
-    """
-    cold = contest.with_budget(sample_s=0.0, warm_s=0.0)
-    for case, contenders in (
-        (cases.Uniform(count, BATCH), (OUR_UNIFORM[0], *peers.UNIFORM_PEERS[:-1])),
-        (cases.Prioritized(count, BATCH), (OUR_PRIORITIZED[0], *peers.PRIORITIZED_PEERS[:-1])),
-        (cases.Trajectories(rows, BATCH), (OUR_EPISODIC, SEARCH, TABLE)),
-    ):
-        cold.run("cold", case, contenders, judge_cold, cache_cooler())
-
-
-def judge_cold(rows: Rows) -> Rows:
-    """State the same comparisons with emptied caches; nothing is promised about them."""
-    times = values(rows)
-    named = [name for name in (CPPRB, BASELINES, TORCHRL, LOOP, PROPOSED) if times.get(name)]
-    return attach(rows, NUMPY, beside(rows, NUMPY, named, "cold, "))
 
 
 def measure_scanned(sizes: Iterable[int], contest: Contest) -> None:

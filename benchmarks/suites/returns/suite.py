@@ -20,15 +20,14 @@ from loopless.bench.result import Headline, Result, Target
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, at_least, at_most, attach, beside, ratio, values
 from loopless.bench.timing import Budget
-from loopless.process import peak_bytes, resident_bytes
 from loopless.reference import returns
-from pages import Lines, grid, section
-from suites.processes import cache_cooler, jax, measure_numbers, probe, torch
+from pages import tables
+from suites.processes import cache_cooler, jax, torch
 from suites.promises import fastest, limit
 from suites.returns import rollouts
 from suites.returns.peers import LAX_SCAN, PEERS, RLOX, TIANSHOU_KERNEL
 from suites.returns.plain import ENV_STEP_LOOP, PROPOSALS, in_torch, time_loop
-from suites.returns.rollouts import TOLERANCE, Rollout, Shape, as_numpy, label
+from suites.returns.rollouts import TOLERANCE, Rollout, Shape, as_numpy
 
 Judge = Callable[[Shape, Rows], Rows]
 TITLES = {
@@ -38,8 +37,8 @@ TITLES = {
     "gradients": "PyTorch with gradients to rewards, values and next values",
     "loops": "Against loops over environments and steps",
     "proposals": "Proposals of the founding note",
-    "memory": "Peak memory beyond inputs and outputs, in arrays of that shape",
 }
+page = tables(("GAE, both outputs", ("shapes",), "contender"))
 HEADLINES = (
     Headline(
         "esper-lite's GAE: 512 steps × 64 envs, PyTorch tensors", "loops", "512×64",
@@ -65,7 +64,6 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "compiled": ((25, 4), (128, 8)),
     "loops": ((512, 64), (25, 16)),
     "proposals": ((25, 4), (128, 64), (2048, 64), (128, 1024)),
-    "memory": ((1024, 4096),),
 }  # fmt: skip
 QUICK = {"shapes": ((25, 4), (128, 64), (128, 1024)), "floor": ((128, 1024),), "compiled": ()}
 
@@ -86,7 +84,6 @@ OVERHEAD_US = {NUMPY: 6.0, TORCH: 12.0}
 COMPILED_RATIO = 1.0  # times the compiled loop
 GRADIENT_RATIO = 5.0  # times the call without gradients
 LOOP_RATIO = {(512, 64): 100.0}  # stated at other shapes
-MEMORY_ARRAYS = 2.0
 
 
 def run(options: Options, result: Result, say: Say) -> None:
@@ -125,31 +122,6 @@ def measure(
             rollout = Gradients(case(shape)) if name == "gradients" else case(shape)
             cool = cache_cooler() if name == "floor" else None
             contest_of.run(name, rollout, contenders, partial(judge, shape), cool)
-    for shape in shapes.get("memory", ()):
-        ways = [
-            (name, "loopless", partial(probe, extra_arrays, library, *shape))
-            for name, library in ((NUMPY, "numpy"), (TORCH, "torch"))
-        ]
-        rows = measure_numbers(contest, "memory", label(shape), "arrays", ways)
-        contest.keep(limit(rows, MEMORY_ARRAYS, "arrays of this shape"))
-
-
-def page(result: Result) -> list[Lines]:
-    """Lay out the results page: times by shape, and ratios to the floor with warm caches."""
-    return [grid("GAE, both outputs", section(result, "shapes")), [warm_ratios(result)]]
-
-
-def warm_ratios(result: Result) -> str:
-    """Return a sentence with the ratios to the floor from warm times; cold ones are judged."""
-    judged = {row.case for row in section(result, "floor")}
-    times = {(row.case, row.contender): row.value for row in section(result, "shapes")}
-    ratios = [
-        f"{name}, {case}: {quotient:.2f}"
-        for (case, name), value in times.items()
-        if case in judged and name in (NUMPY, TORCH)
-        if (quotient := ratio(value, times.get((case, FLOOR))))
-    ]
-    return f"Warm, as in the table, × the floor (not judged): {'; '.join(ratios)}."
 
 
 def _numpy(function: Callable, rollout: Rollout) -> Call:
@@ -289,43 +261,3 @@ def judge_loops(shape: Shape, rows: Rows) -> Rows:
     if (limit := LOOP_RATIO.get(shape)) is None:
         return attach(rows, TORCH, beside(rows, TORCH, loops))
     return attach(rows, TORCH, as_fast(rows, TORCH, dict.fromkeys(loops, limit)))
-
-
-SMALL_SHAPES = ((25, 4), (300, 1), (40, 40), (8, 700))
-
-
-def extra_arrays(library: str, steps: int, envs: int) -> float:
-    """Return the extra memory of one call, in float32 arrays of this shape.
-
-    It needs a fresh process: the peak of a process only ever grows.
-    """
-
-    def call(arrays: list) -> tuple:
-        if library == "torch":
-            arrays = [torch.from_numpy(x) for x in arrays]
-        return ll.gae(*arrays, gamma=0.99, lambda_=0.95)
-
-    # Compile every kernel that some shape may select now, so that compilation is not counted.
-    for shape in SMALL_SHAPES:
-        call(_inputs(*shape))
-    arrays = _inputs(steps, envs)
-    slack = peak_bytes() - resident_bytes()
-    # Memory below an earlier peak could be used without being noticed: fill it up first.
-    ballast = np.ones(max(slack, 0), np.uint8)
-    before = peak_bytes()
-    outputs = call(arrays)
-    extra = peak_bytes() - before - sum(x.nbytes for x in outputs)
-    del ballast
-    return max(extra, 0) / arrays[0].nbytes
-
-
-def _inputs(steps: int, envs: int) -> list:
-    """Return inputs written in place: a temporary array would hide what the call allocates."""
-    generator = np.random.default_rng(0)
-    floats = [np.empty((steps, envs), np.float32) for _ in range(3)]
-    flags = [np.empty((steps, envs), np.bool_) for _ in range(2)]
-    for x in floats:
-        generator.standard_normal(out=x, dtype=np.float32)
-    for row in (row for x in flags for row in x):
-        np.less(generator.random(envs, dtype=np.float32), 0.01, out=row)
-    return [*floats, *flags]

@@ -3,18 +3,15 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from loopless.bench.machine import ONE_THREAD_FLAG, THREAD_VARIABLES
 from suites import processes
-from suites.allo_speed.cases import Learning
 from suites.dqn_speed import slices
 from suites.dqn_speed.slices import PPOTraining, Training
 
 SMALL = Training(40, (6,), 8)
-LEARNING = Learning(16, 2, (8,), envs=20, length=30)
 ROLLOUTS = PPOTraining(32, (6,), envs=2, horizon=8, epochs=1, minibatches=2)
 
 pytestmark = pytest.mark.slow
@@ -28,15 +25,9 @@ def test_a_slice_is_made_there_and_counted_and_the_child_ends(case):
     assert child.returncode == 0
 
 
-def test_a_case_is_the_same_there():
-    found = slices._plain(LEARNING)
-    assert replace(LEARNING) == Learning(**found)
-    assert slices._plain(SMALL) == vars(SMALL)
-
-
 def test_agents_have_the_worker_s_cores():
-    with slices.Worker(LEARNING, {"seeds": 4, "steps": 100, "log_every": 10}) as there:
-        assert there() == 10
+    with slices.Worker(SMALL, {"mode": "compiled", "seeds": 4}) as there:
+        assert there() == 4
 
 
 def test_a_worker_that_dies_is_an_error():

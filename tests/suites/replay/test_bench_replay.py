@@ -22,8 +22,6 @@ def result():
     draws, cases.CHECKED_DRAWS = cases.CHECKED_DRAWS, 8_000
     contest = Contest(made, SHORT, lambda _: None, peers=False)
     suite.measure([1000], [256], contest, rows=3, quick=True)
-    suite.measure_growth(2000, 4000, contest)
-    suite.measure_cold(1000, 3, contest)
     suite.measure_scanned([7000], contest)
     cases.CHECKED_DRAWS = draws
     return made
@@ -39,12 +37,6 @@ def test_every_section_is_measured_and_ours_is_right(result):
 
 def test_peers_are_left_out_on_request(result):
     assert "peer" not in {row.role for row in result.measurements}
-
-
-def test_growth_races_small_against_large(result):
-    rows = [row for row in result.measurements if row.section == "growth"]
-    assert [row.contender for row in rows[:2]] == ["loopless, 2k", "loopless, 4k"]
-    assert [len(row.targets) for row in rows] == [0, 1] * 3
 
 
 def test_it_survives_json(result, tmp_path):

@@ -71,20 +71,6 @@ def test_our_wrong_answer_makes_the_run_wrong(monkeypatch):
     assert result.ours_is_wrong
 
 
-@pytest.mark.slow
-def test_memory_is_measured_in_another_process():
-    result = Result("returns", {})
-    suite.measure({"memory": [(256, 1024)]}, Contest(result, SHORT, lambda _: None))
-    assert [row.status for row in result.measurements] == ["ok", "ok"]
-    assert all(0 <= row.value < 100 for row in result.measurements)
-
-
-@pytest.mark.slow
-def test_memory_of_a_broken_process_gives_its_last_line():
-    with pytest.raises(RuntimeError, match="negative dimensions"):
-        suite.probe(suite.extra_arrays, "numpy", -1, 4)
-
-
 @pytest.mark.parametrize(
     ("ours", "met"), [(1.0, [True, True]), (1.2, [True, False]), (2.5, [False, False])]
 )
