@@ -197,6 +197,14 @@ def test_a_run_that_is_done_says_so_and_is_left_alone(copied, capsys):
     assert (checkpoint_files(copied), (copied / "metrics.jsonl").read_bytes()) == before
 
 
+def test_fewer_steps_than_were_made_are_not_called_done(copied, capsys):
+    before = (copied / "config.toml").read_bytes()
+    assert command("resume", copied, "--steps", 80) == 0
+    said = capsys.readouterr().out
+    assert "is at step 400 already, past --steps 80, which counts from the run's start" in said
+    assert (copied / "config.toml").read_bytes() == before
+
+
 def test_more_steps_train_on_and_are_remembered(copied, capsys):
     assert command("resume", copied, "--steps", 480) == 0
     assert events(copied)[-2:] == [(400, "resume"), (480, "end")]

@@ -119,6 +119,11 @@ def resume_run(path: Path, **changes: Any) -> None:
             evaluated = newest and not newest.numbers.get("evaluation_due")
             if newest and evaluated and newest.step >= trainer.total:
                 done = f"Run {run.path} is done, at step {newest.step:,}. --steps N trains on."
+                if newest.step > trainer.total:
+                    done = (
+                        f"Run {run.path} is at step {newest.step:,} already, past --steps "
+                        f"{config.steps:,}, which counts from the run's start. Nothing was done."
+                    )
                 print(printable(done))
                 trainer.close()
                 return
