@@ -6,6 +6,7 @@ import pytest
 
 from loopless.bench import sources
 from suites import processes
+from suites.avatarl import suite as avatarl
 
 pytestmark = pytest.mark.slow
 
@@ -46,3 +47,13 @@ def test_what_a_child_imports_belongs_to_what_was_measured(child):
         child("import loopless.text.corpus")
         assert set(digests()) - set(before) or "loopless/text/corpus.py" in before
         assert "loopless/text/corpus.py" in digests()
+
+
+def test_a_probe_that_fails_is_an_error():
+    with pytest.raises(RuntimeError, match="TypeError"):
+        processes.probe(avatarl.in_torch)
+
+
+def test_the_last_line_of_a_probe_counts(monkeypatch):
+    monkeypatch.setattr(processes, "run_child", lambda *_: (1.0, "noise\n12.5\n"))
+    assert processes.probe(avatarl.in_torch) == 12.5

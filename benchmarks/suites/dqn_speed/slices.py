@@ -269,7 +269,8 @@ def judge_steps(case: Slice, rows: Rows, factors: Factors) -> list[Measurement]:
     rows = as_rates(case, rows)
     speed = speeds(rows)
     for name, factor in factors.items():
-        others = (EAGER,) if factor else (BASELINES, SBX, EAGER)
+        others = [EAGER] if EAGER in speed else []
+        others = others if factor else [BASELINES, SBX, *others]
         targets = as_fast(rows, name, dict.fromkeys((BASELINES, SBX), factor)) if factor else []
         rows = attach(rows, name, [*targets, *beside(rows, name, others)])
     for name in AGENTS:

@@ -1,8 +1,8 @@
 """The suite `ppo_speed`: PPO against peers in steps a second.
 
-It is built like `dqn_speed`, and uses its `slices.py`. The loop written plainly is in `plain.py`,
-other libraries are in `peers.py`. How soon it solves CartPole is in the suite `felt`, and where the
-time of a run goes is what `loopless train ppo --profile` shows.
+It is built like `dqn_speed`, and uses its `slices.py`. The form written plainly is in `plain.py`,
+other libraries are in `peers.py`. Eager PyTorch is in the suite `own_code`, how soon CartPole is
+solved in `felt`, and `loopless train ppo --profile` shows where the time of a run goes.
 """
 
 from __future__ import annotations
@@ -38,5 +38,5 @@ def run(options: Options, result: Result, say: Say) -> None:
 
 
 def measure(case: PPOTraining, contest: Contest) -> None:
-    slices.race_slices(case, [*peers.CONTENDERS, plain.CONTENDER], FASTER, contest)
+    slices.race_slices(case, peers.CONTENDERS, FASTER, contest)
     slices.race_compiled(case, (peers.COMPILED, plain.COMPILED), COMPILED_FACTORS, contest)

@@ -1,7 +1,5 @@
 """The suite `training` on runs that take no time, from end to end."""
 
-from dataclasses import replace
-
 import pytest
 
 from loopless.bench.contest import Contest
@@ -27,16 +25,14 @@ class Slices:
 
 @pytest.fixture(scope="module")
 def result():
-    """Loops and what other processes measure have tests of their own."""
+    """Loops have tests of their own."""
     patch = pytest.MonkeyPatch()
     patch.setattr(slices, "Slices", Slices)
     patch.setattr(slices.os, "cpu_count", lambda: 1)
-    patch.setattr(suite, "probe", lambda function, *words: 1e6 * len(function.__name__))
     made = Result("dqn_speed", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None, peers=False)
     suite.measure_steps(Training(40, (6,), 8), Training(8, (6,), 8, 4, 2, 2), contest)
     suite.measure_compiled({Training(40, (6,), 8, envs=10): (1.5,)}, contest)
-    suite.measure_memory(replace(contest, peers=True))
     patch.undo()
     return made
 
@@ -50,21 +46,7 @@ def test_every_section_is_measured_and_ours_is_right(result):
 
 def test_numbers_have_their_units(result):
     found = {(row.section, row.contender): (row.value, row.unit) for row in result.measurements}
-    assert found["memory", slices.HOSTED] == (len("_train"), "MB")
     assert found["steps", slices.HOSTED][1] == "steps/s"
-
-
-def test_a_process_that_fails_is_a_row_that_says_so(monkeypatch):
-    def fails(function, *words):
-        absent = function is suite._bare_torch
-        raise RuntimeError("No module named 'torch'" if absent else "out of memory")
-
-    monkeypatch.setattr(suite, "probe", fails)
-    made = Result("dqn_speed", {})
-    suite.measure_memory(Contest(made, SHORT, lambda _: None))
-    found = {row.contender: row.status for row in made.measurements}
-    assert (found[slices.HOSTED], found[suite.BARE_TORCH]) == ("failed", "unavailable")
-    assert made.ours_is_wrong
 
 
 def test_it_survives_json(result, tmp_path):

@@ -63,19 +63,3 @@ def test_seeds_together_are_compared_with_runs_in_turn():
 def test_the_founding_setting(eager, met):
     rows = suite.judge_founding(CASE, [row(HOSTED, 1.0), row(EAGER, eager)])
     assert [target.met for target in targets(rows, HOSTED)] == [met]
-
-
-@pytest.mark.parametrize(("ours", "met"), [(599, True), (601, False)])
-def test_memory_may_be_theirs_and_the_framework(ours, met):
-    rows = [row("ours", ours), row("theirs", 400), row("jax", 200), row("torch", 300)]
-    judged, beyond = targets(suite.judge_memory("ours", "theirs", "jax", "torch", rows), "ours")
-    assert judged.met is met
-    assert beyond.measured == pytest.approx((ours - 200) / 100)
-
-
-@pytest.mark.parametrize("absent", range(4))
-def test_memory_is_not_judged_if_a_number_is_missing(absent):
-    rows = [row(name, 1.0) for name in ("ours", "theirs", "jax", "torch")]
-    rows[absent] = row(rows[absent].contender, None)
-    (found,) = targets(suite.judge_memory("ours", "theirs", "jax", "torch", rows), "ours")
-    assert found.met is None
