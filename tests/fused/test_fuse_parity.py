@@ -48,6 +48,9 @@ OPTIMIZERS = {
 }
 
 
+LATER = {"betas": (0.7, 0.95), "momentum": 0.6, "dampening": 0.2, "alpha": 0.9, "eps": 1e-4}
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name):
     pair = Pair(OPTIMIZERS[name], torch.float64)
@@ -57,11 +60,12 @@ def test_optimizers(name):
         step.many(data, pair.target)
         eager(q_loss, pair.plain, pair.optimizers[1], data, pair.target, updates=3)
         pair.assert_equal(1e-12)
-    # Rates, betas and decay are arguments: another value compiles nothing.
+    # Rates, betas, epsilon and decay are arguments: another value compiles nothing.
     for optimizer in pair.optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * 0.5
             group["weight_decay"] = group["weight_decay"] * 2
+            group |= {name: value for name, value in LATER.items() if group.get(name)}
     step.many(data, pair.target)
     eager(q_loss, pair.plain, pair.optimizers[1], data, pair.target, updates=3)
     pair.assert_equal(1e-12)
@@ -89,6 +93,36 @@ def test_groups_and_counts_of_their_own():
     assert {float(state["step"]) for state in pair.optimizers[0].state.values()} == {3.0, 5.0}
 
 
+@pytest.mark.parametrize("momenta", [(0.0, 0.9), (0.9, 0.0)], ids=["on", "off"])
+def test_momentum_that_is_switched(momenta):
+    pair = Pair(lambda p: torch.optim.SGD(p, lr=0.1), torch.float64)
+    step = ll.fuse(q_loss, pair.fused, pair.optimizers[0], check="never")
+    data = batches(2, torch.float64)
+    for momentum in momenta:
+        for optimizer in pair.optimizers:
+            optimizer.param_groups[0]["momentum"] = momentum
+        step.many(data, pair.target)
+        eager(q_loss, pair.plain, pair.optimizers[1], data, pair.target, updates=2)
+        pair.assert_equal(1e-12)
+
+
+@pytest.mark.parametrize("option", ["foreach", "fused"])
+def test_how_an_optimizer_is_carried_out_changes_nothing(option):
+    pair = Pair(lambda p: torch.optim.Adam(p, **ADAM, **{option: True}), torch.float64)
+    step = ll.fuse(q_loss, pair.fused, pair.optimizers[0])
+    data = batches(2, torch.float64)
+    step.many(data, pair.target)
+    eager(q_loss, pair.plain, pair.optimizers[1], data, pair.target, updates=2)
+    pair.assert_equal(1e-12)
+    # A group that is added between two calls counts.
+    for optimizer in pair.optimizers:
+        last = optimizer.param_groups[0]["params"].pop()
+        optimizer.add_param_group({"params": [last], "lr": 0.1})
+    step.many(data, pair.target)
+    eager(q_loss, pair.plain, pair.optimizers[1], data, pair.target, updates=2)
+    pair.assert_equal(1e-12)
+
+
 def test_minibatches_of_a_rollout():
     pair = Pair(lambda p: torch.optim.Adam(p, **ADAM), torch.float64)
     rollout = first(batches(1, torch.float64, rows=40))
@@ -112,6 +146,23 @@ def test_rates_of_each_update():
         eager(q_loss, pair.plain, pair.optimizers[1], one, pair.target, updates=1)
     pair.assert_equal(1e-12)
     assert pair.optimizers[0].param_groups[0]["lr"] == 0.01
+
+
+def test_rates_of_each_update_and_group():
+    def make(parameters):
+        parameters = list(parameters)
+        return torch.optim.SGD([{"params": parameters[:2]}, {"params": parameters[2:]}], lr=0.1)
+
+    pair = Pair(make, torch.float64)
+    data, rates = batches(2, torch.float64), [[0.1, 0.0], [0.3, 0.2]]
+    step = ll.fuse(q_loss, pair.fused, pair.optimizers[0], check="never")
+    step.many(data, pair.target, learning_rates=rates)
+    for update, both in enumerate(rates):
+        for group, rate in zip(pair.optimizers[1].param_groups, both, strict=True):
+            group["lr"] = rate
+        one = {name: values[update : update + 1] for name, values in data.items()}
+        eager(q_loss, pair.plain, pair.optimizers[1], one, pair.target, updates=1)
+    pair.assert_equal(1e-12)
 
 
 def ppo_loss(net, batch):
@@ -188,14 +239,23 @@ def test_tied_weights():
     assert pair.fused[2].weight is pair.fused[0].weight
 
 
-def test_half_precision():
-    pair = Pair(lambda p: torch.optim.SGD(p, lr=0.1), torch.bfloat16)
-    data = batches(1, torch.bfloat16)
+HALVES = {
+    "bfloat16 sgd": (torch.bfloat16, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5), 0.02),
+    "bfloat16 adam": (torch.bfloat16, lambda p: torch.optim.Adam(p, **ADAM, eps=1e-3), 0.02),
+    "float16 sgd": (torch.float16, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5), 2.5e-3),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_half_precision(name):
+    dtype, make, tolerance = HALVES[name]  # as many units in the last place of numbers near 1
+    pair = Pair(make, dtype)
+    data = batches(2, dtype)
     step = ll.fuse(q_loss, pair.fused, pair.optimizers[0])
-    step(first(data), pair.target)
-    eager(q_loss, pair.plain, pair.optimizers[1], data, pair.target, updates=1)
-    pair.assert_equal(0.02)
-    assert pair.fused[0].weight.dtype is torch.bfloat16
+    step.many(data, pair.target)
+    eager(q_loss, pair.plain, pair.optimizers[1], data, pair.target, updates=2)
+    pair.assert_equal(tolerance)
+    assert pair.fused[0].weight.dtype is dtype
 
 
 def saved_sizes(net, optimizer):

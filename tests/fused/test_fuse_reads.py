@@ -239,6 +239,28 @@ def test_batches_of_any_layout():
     step((obs[::-1], batch[1]))
 
 
+def test_large_batches_of_any_layout_and_extras_that_are_part_of_them():
+    def loss(net, batch):
+        return F.mse_loss(net(batch["obs"])[:, 0], batch["reward"]), {"obs": batch["obs"]}
+
+    rng = np.random.default_rng(0)
+    obs = rng.standard_normal((300, 64, 2)).T  # larger than what is packed with the parameters
+    obs.flags.writeable = False
+    reward = rng.standard_normal((2, 128))[:, ::2]
+    pair = Pair(sgd, net=nn.Linear(300, 2).double())
+    values, extras = ll.fuse(loss, pair.fused, pair.optimizers[0]).many(
+        {"obs": obs, "reward": reward}
+    )
+    data = {"obs": torch.tensor(obs), "reward": torch.tensor(reward)}
+    expected, _ = eager(loss, pair.plain, pair.optimizers[1], data, updates=2)
+    torch.testing.assert_close(values, expected, rtol=0, atol=1e-12)
+    pair.assert_equal(1e-12)
+    assert torch.equal(extras["obs"], data["obs"])
+    assert not extras["obs"].requires_grad
+    extras["obs"].zero_()  # writable, and nobody else's
+    assert torch.equal(torch.tensor(obs), data["obs"])
+
+
 def test_the_tensors_of_a_distribution_are_read_anew():
     prior = torch.distributions.Normal(torch.zeros(2).double(), torch.ones(2).double())
 

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from loopless.fused.blame import FuseError, name_of
+from loopless.fused.blame import FuseError, name_of, user_line
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _PLAIN = frozenset({torch.Tensor, np.ndarray, torch.nn.Parameter})
@@ -121,7 +121,7 @@ def _view(leaf: Any, place: int, where: Callable[[], list[str]]) -> np.ndarray:
         if not leaf.is_cpu or leaf.layout is not torch.strided:
             raise FuseError(
                 f"fuse: {where()[place]} is on {leaf.device} ({leaf.layout}); "
-                "fuse takes dense tensors on the CPU"
+                f"fuse takes dense tensors on the CPU ({user_line()})"
             )
         return as_numpy(leaf.resolve_conj().resolve_neg())
     if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "fiub":
@@ -132,7 +132,7 @@ def _view(leaf: Any, place: int, where: Callable[[], list[str]]) -> np.ndarray:
         return as_numpy(torch.tensor(leaf, dtype=kinds[type(leaf)]))
     raise TypeError(
         f"fuse: {where()[place]} is {name_of(leaf)}; a batch holds tensors, NumPy arrays and "
-        "numbers, in dicts, lists and tuples"
+        f"numbers, in dicts, lists and tuples ({user_line()})"
     )
 
 
@@ -143,24 +143,29 @@ def count_updates(
     for place, array in enumerate(arrays):
         if not array.ndim:
             axis = "[N, …]" if indices is not None else "[K, B, …]"
-            raise ValueError(f"fuse: {where()[place]} is a number; many takes arrays {axis}")
+            raise ValueError(
+                f"fuse: {where()[place]} is a number; many takes arrays {axis} ({user_line()})"
+            )
     lengths = {len(array) for array in arrays}
     if not arrays:
-        raise ValueError("fuse: the batch holds no arrays")
+        raise ValueError(f"fuse: the batch holds no arrays ({user_line()})")
     if indices is None:
         if len(lengths) > 1:
             sizes = ", ".join(f"{n} {len(a)}" for n, a in zip(where(), arrays, strict=True))
-            raise ValueError(f"fuse: the batches differ in K, their first axis: {sizes}")
+            raise ValueError(
+                f"fuse: the batches differ in K, their first axis: {sizes} ({user_line()})"
+            )
         if lengths == {0}:
-            raise ValueError("fuse: K is 0; there is nothing to update")
+            raise ValueError(f"fuse: K is 0; there is nothing to update ({user_line()})")
         return len(arrays[0])
     if indices.ndim != 2 or indices.dtype.kind not in "iu" or not indices.size:
         raise ValueError(
-            f"fuse: indices must be whole numbers [K, B]; received {indices.dtype} {indices.shape}"
+            f"fuse: indices must be whole numbers [K, B]; received {indices.dtype} {indices.shape} "
+            f"({user_line()})"
         )
     if indices.min() < 0 or indices.max() >= min(lengths):
         raise ValueError(
             f"fuse: indices must be from 0 to {min(lengths) - 1}; received {indices.min()} to "
-            f"{indices.max()}"
+            f"{indices.max()} ({user_line()})"
         )
     return len(indices)

@@ -1,10 +1,11 @@
 """How `fuse` says what it refuses: one sentence that names the thing and the user's line."""
 
+import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 import torch
 
@@ -35,6 +36,22 @@ def _innermost(trace: TracebackType | None) -> str:
         return ""
     frame = frames[-1]
     return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}"
+
+
+def user_line() -> str:
+    """Return the innermost line of this call that is neither PyTorch's nor Python's nor ours."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        standard = file.startswith(_STANDARD) and not file.startswith(_PACKAGES)
+        if not standard and not file.startswith(_INNER):
+            return f"{Path(file).name}:{frame.f_lineno}, in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return ""
+
+
+_INNER = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<eval_with_key>")
+_STANDARD, _PACKAGES = (sysconfig.get_paths()[name] for name in ("stdlib", "purelib"))
 
 
 def first_line(function: Callable) -> str:

@@ -8,7 +8,6 @@ the same input of the graph. `tracing.py` does this, and `lowering.py` turns the
 
 import contextlib
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +18,9 @@ from torch.fx import GraphModule
 from torch.overrides import TorchFunctionMode
 
 from loopless.fused import batches
-from loopless.fused.blame import FuseError, first_line, line_of, name_of
+from loopless.fused.blame import FuseError, first_line, line_of, name_of, user_line
 from loopless.fused.lowering import is_random, lower, missing
-from loopless.fused.tracing import flatten, user_line, where
+from loopless.fused.tracing import flatten, where
 
 aten = torch.ops.aten
 
@@ -177,8 +176,7 @@ class _NoAutocast(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None) -> Any:
         if torch.is_autocast_enabled("cpu"):
-            place = user_line(sys._getframe(1))
-            raise FuseError(f"fuse: autocast inside a loss is not supported{_at(place)}")
+            raise FuseError(f"fuse: autocast inside a loss is not supported{_at(user_line())}")
         return func(*args, **(kwargs or {}))
 
 

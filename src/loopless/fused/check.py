@@ -48,7 +48,7 @@ def check_losses(
         names += [f"the gradient of {parameters[n][2]}" for n in each.reached]
         reached = [gradients[n] for n in each.reached]
         ours = _evaluate(each, leaves)
-        largest = max(float(g.abs().max()) if g.numel() else 0.0 for g in reached)
+        largest = max(_largest(g.double().numpy()) for g in reached)
         tolerance = _tolerance(each)
         for name, own, other in zip(names, ours, [value, *tensors, *reached], strict=False):
             other, place = other.detach(), first_line(stage.loss)
@@ -125,13 +125,17 @@ def _compare(
     )
     if not own.size or np.array_equal(own, expected, equal_nan=True):
         return
-    finite = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    scale = tolerance * (finite + 0.01 * largest)
+    scale = tolerance * (_largest(expected) + 0.01 * largest)
     if not np.allclose(own, expected, rtol=0, atol=scale, equal_nan=True):
         worst = float(np.nanmax(np.abs(own - expected)))
         raise FuseError(
             f"fuse: {name} differs by {worst:.3g} from eager PyTorch ({where}); please report this"
         )
+
+
+def _largest(array: np.ndarray) -> float:
+    """Return the largest size of an array's finite entries."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
 def check_optimizers(stages: list[Stage], captured: list[Captured]) -> None:

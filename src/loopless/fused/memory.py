@@ -5,7 +5,6 @@ tensors in one call. Results are copied to the tensors in place and version coun
 nothing is re-pointed and autograd notices. Views are kept between calls, and pointers are compared.
 """
 
-import sys
 from dataclasses import dataclass
 from operator import is_
 from typing import Any
@@ -16,10 +15,9 @@ from torch.autograd.graph import increment_version
 
 from loopless.compiled.program import scatter
 from loopless.fused import batches, optimizers
-from loopless.fused.blame import FuseError
+from loopless.fused.blame import FuseError, user_line
 from loopless.fused.layout import Layout
 from loopless.fused.program import Recipe
-from loopless.fused.tracing import user_line
 
 
 @dataclass(frozen=True)
@@ -96,17 +94,16 @@ class Memory:
         """Refuse a gradient that waits in a parameter, which eager code adds to, and hooks."""
         for optimizer in self._optimizers:
             if optimizers.has_hooks(optimizer):
-                optimizers.raise_hooked(optimizer, user_line(sys._getframe()))
+                optimizers.raise_hooked(optimizer, user_line())
         for parameter, name in self._trained:
             if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
                 raise FuseError(
-                    f"fuse: {name} has a gradient hook, which would never run "
-                    f"({user_line(sys._getframe())})"
+                    f"fuse: {name} has a gradient hook, which would never run ({user_line()})"
                 )
             if parameter.grad is not None:
                 raise FuseError(
                     f"fuse: {name} has a gradient already; call optimizer.zero_grad() before "
-                    "fused updates, which leave none"
+                    f"fused updates, which leave none ({user_line()})"
                 )
 
     def steps(self) -> list[float]:

@@ -51,11 +51,15 @@ def check(optimizer: Any, where: str) -> None:
             raise FuseError(
                 f"fuse: {name_of(optimizer)} with differentiable=True is not supported ({where})"
             )
-        if any(isinstance(x, torch.Tensor) for x in (group["lr"], *group.get("betas", ()))):
+        if _has_tensors(group):
             raise FuseError(
                 f"fuse: the rate or a beta of {name_of(optimizer)} is a tensor, with which PyTorch "
                 f"computes in other precision; pass a number ({where})"
             )
+
+
+def _has_tensors(group: dict) -> bool:
+    return any(isinstance(x, torch.Tensor) for x in (group["lr"], *group.get("betas", ())))
 
 
 def has_hooks(optimizer: Any) -> bool:
@@ -93,10 +97,13 @@ def settings(optimizer: Any, group: dict) -> Settings:
 
 def shape_of(group: dict) -> tuple:
     """Return the entries of a group that decide its settings; cheap, for every call."""
-    return tuple([group.get(name) for name in _SHAPING] + [group["weight_decay"] != 0])
+    moving = group["weight_decay"] != 0, group.get("momentum", 0) != 0, _has_tensors(group)
+    return *[group.get(name) for name in _SHAPING], *moving
 
 
-_SHAPING = ("amsgrad", "maximize", "nesterov", "centered", "decoupled_weight_decay")
+_SHAPING = (
+    "amsgrad", "maximize", "nesterov", "centered", "decoupled_weight_decay", "differentiable"
+)  # fmt: skip
 
 
 def fresh_state(optimizer: Any, group: dict, parameter: torch.Tensor) -> dict:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from loopless.fused import optimizers
-from loopless.fused.blame import FuseError, first_line, name_of
+from loopless.fused.blame import FuseError, first_line, name_of, user_line
 from loopless.fused.reads import HOOKS, global_hooks
 from loopless.refusals import check_count
 
@@ -40,8 +40,9 @@ class Stage:
             return {id(self.module): "the tensor"}
         return {id(tensor): name for name, tensor in self.module.named_parameters()}
 
-    def check_parameters(self) -> None:
-        """Refuse parameters that the optimizer lacks, and those that no program can hold."""
+    def check(self) -> None:
+        """Refuse parameters that the optimizer lacks or has moments of another shape for."""
+        optimizers.check(self.optimizer, first_line(self.loss))
         held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         named = (
             [("the tensor", self.module)]
@@ -57,11 +58,21 @@ class Stage:
             if parameter.requires_grad and id(parameter) not in held:
                 raise FuseError(
                     f"fuse: {name} of {name_of(self.module)} requires a gradient, but "
-                    f"{name_of(self.optimizer)} does not hold it"
+                    f"{name_of(self.optimizer)} does not hold it ({first_line(self.loss)})"
                 )
         for parameter, _, name in self.parameters():
             if not parameter.is_floating_point():
-                raise FuseError(f"fuse: {name} is {parameter.dtype}; parameters must be floats")
+                raise FuseError(
+                    f"fuse: {name} is {parameter.dtype}; parameters must be floats "
+                    f"({first_line(self.loss)})"
+                )
+            for moment, tensor in self.optimizer.state.get(parameter, {}).items():
+                if moment != "step" and tensor is not None and tensor.shape != parameter.shape:
+                    raise FuseError(
+                        f"fuse: {name} has shape {tuple(parameter.shape)}, but {moment} of "
+                        f"{name_of(self.optimizer)} has {tuple(tensor.shape)}; make a new "
+                        f"optimizer for a module of another shape ({first_line(self.loss)})"
+                    )
 
 
 @dataclass(frozen=True)
@@ -142,6 +153,10 @@ def _every(every: Any, losses: int, followers: int) -> list[int]:
 def _stage(loss: Any, module: Any, optimizer: Any, norm: float | None, every: int) -> Stage:
     if not callable(loss):
         raise TypeError(f"fuse: the loss must be a function; received {name_of(loss)}")
+    if hasattr(loss, "_torchdynamo_orig_callable") or isinstance(loss, torch.jit.ScriptFunction):
+        raise FuseError(
+            f"fuse: the loss is compiled or scripted; pass the function itself ({user_line()})"
+        )
     if isinstance(module, torch.Tensor):
         if not (module.is_leaf and module.requires_grad):
             raise FuseError(
@@ -149,9 +164,8 @@ def _stage(loss: Any, module: Any, optimizer: Any, norm: float | None, every: in
             )
     else:
         check_module(module, first_line(loss))
-    optimizers.check(optimizer, first_line(loss))
     stage = Stage(loss, module, optimizer, norm, every)
-    stage.check_parameters()
+    stage.check()
     return stage
 
 

@@ -1,7 +1,6 @@
 """`fuse`: updates of somebody's own PyTorch module, K at a time, in one compiled call."""
 
 import os
-import sys
 import threading
 import warnings
 from collections import Counter
@@ -14,13 +13,12 @@ import torch
 
 from loopless.fused import batches, check, client, eager
 from loopless.fused.assemble import Compiled, assemble, capture_all, forms
-from loopless.fused.blame import FuseError, first_line
+from loopless.fused.blame import FuseError, first_line, user_line
 from loopless.fused.calls import Call, read
 from loopless.fused.capture import TENSOR, undone
 from loopless.fused.plan import Plan
 from loopless.fused.reads import Reading
 from loopless.fused.stages import parse
-from loopless.fused.tracing import user_line
 from loopless.refusals import check_choice, refuse
 
 
@@ -152,7 +150,7 @@ class Step:
         if rates.shape != (updates, groups) or not (np.isfinite(rates) & (rates >= 0)).all():
             raise ValueError(
                 f"fuse: learning_rates must be {updates} numbers of at least 0, or of shape "
-                f"({updates}, {groups}); received shape {rates.shape}"
+                f"({updates}, {groups}); received shape {rates.shape} ({user_line()})"
             )
         return rates
 
@@ -160,8 +158,9 @@ class Step:
         if os.getpid() != self._process:
             raise FuseError("fuse: a step works only in the process that made it, not after a fork")
         if torch.is_autocast_enabled("cpu"):
-            where = user_line(sys._getframe())
-            raise FuseError(f"fuse: autocast is on; call a fused step outside of it ({where})")
+            raise FuseError(
+                f"fuse: autocast is on; call a fused step outside of it ({user_line()})"
+            )
         updates = 1 if call.updates is None else call.updates
         kind = call.kind()
         plan = self._last[1] if kind == self._last[0] else self._plans.get(kind)
@@ -201,7 +200,7 @@ class Step:
     def _plan(self, call: Call, *, apart: bool) -> Plan:
         """Return a program bound to what the losses read now; compile one if there is none."""
         for stage in self._stages:
-            stage.check_parameters()
+            stage.check()
         reading = read(self._stages, self._followers, call)
         key = call.kind(), reading.signature, tuple(forms(self._stages)), apart
         if key not in self._compiled:

@@ -6,11 +6,8 @@ gradients, and once more to take in-place writes and composite operators apart. 
 
 import functools
 import math
-import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +20,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
+
+from loopless.fused.blame import user_line
 
 
 @functools.cache
@@ -84,7 +83,7 @@ class UserLines(TorchFunctionMode):
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None) -> Any:
-        line = user_line(sys._getframe(1))
+        line = user_line()
         fx_traceback.set_stack_trace([line])
         result = _WITHOUT_CHECKS.get(func, func)(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
@@ -128,18 +127,3 @@ def _label_gradients(function: Any, line: str) -> None:
             function.metadata["line"] = line
             function.register_prehook(lambda gradients: fx_traceback.set_stack_trace([line]))
             waiting += [following for following, _ in function.next_functions]
-
-
-_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<eval_with_key>")
-_STANDARD, _PACKAGES = (sysconfig.get_paths()[name] for name in ("stdlib", "purelib"))
-
-
-def user_line(frame: Any) -> str:
-    """Return the innermost line that is neither PyTorch's nor Python's nor ours."""
-    while frame is not None:
-        file = frame.f_code.co_filename
-        standard = file.startswith(_STANDARD) and not file.startswith(_PACKAGES)
-        if not standard and not file.startswith(_LIBRARIES):
-            return f"{Path(file).name}:{frame.f_lineno}, in {frame.f_code.co_name}"
-        frame = frame.f_back
-    return ""
