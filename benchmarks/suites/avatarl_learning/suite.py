@@ -1,7 +1,7 @@
 """The suite `avatarl_learning`: train a critic, then students with every loss, over seeds.
 
 This takes more than half an hour: the JSON is written after each run, and finished runs are not
-made again (`suites.dqn_learning.runs`). The runs are listed in `tasks.py`.
+made again (`suites.dqn_learning.runs`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,73 @@ from loopless.bench.result import Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, at_most, attach, stated
 from pages import NOT_RUN, Lines, markdown_table, section
-from suites.avatarl_learning import tasks
-from suites.avatarl_learning.tasks import STUDENTS
 from suites.dqn_learning import runs as making
 from suites.dqn_learning.runs import Outcome, Outcomes, RunFailed, Runs
-from suites.dqn_learning.tasks import Job
+from suites.dqn_learning.tasks import PRESETS, Job
 
 TITLES = {"learning": "Validation cross-entropy after equal tokens, averaged over seeds"}
-SAMPLED = 600  # characters of a sample that are shown
+
+
+CRITIC_RUN = "critic"  # the name of its run
+SEEDS = 3
+STEPS = 3000
+QUICK_STEPS = 100
+TOKENS_A_STEP = 8 * 64  # in the presets: windows of an update × tokens of a window
+
+
+def text_job(
+    name: str, preset: str, *flags: str, steps: int | None = None, critic: str = ""
+) -> Job:
+    """Return the job of a preset, a student's if it has a critic; `steps` is not the preset's."""
+    path, trainer = PRESETS / "avatarl" / f"{preset}.toml", "avatarl" if critic else "lm"
+    flags += ("--steps", str(steps)) if steps is not None else ()
+    return Job(name, trainer, path, flags, critic=critic, placed=True)
+
+
+@dataclass(frozen=True)
+class Student:
+    """A row: students with one loss, which differ by seed."""
+
+    label: str
+    name: str  # of its runs
+    flags: tuple[str, ...]
+
+    def jobs(self, seeds: int = SEEDS, steps: int | None = None) -> list[Job]:
+        job = partial(text_job, steps=steps, critic=CRITIC_RUN)
+        return [
+            job(f"{self.name}-seed{seed}", "student", *self.flags, "--seed", str(seed))
+            for seed in range(seeds)
+        ]
+
+
+def critic_job(steps: int | None = None) -> Job:
+    return text_job(CRITIC_RUN, "critic", steps=steps)
+
+
+STUDENTS = (
+    Student("AvataRL, fixed", "fixed", ("--variant", "fixed")),
+    Student("AvataRL, original", "original", ("--variant", "original")),
+    Student("AvataRL, subset", "subset", ("--variant", "subset")),
+    Student("AvataRL, full", "full", ("--variant", "full")),
+    Student("cross-entropy to AvataRL's target", "soft", ("--loss", "soft")),
+    Student("distillation of the critic", "distillation", ("--loss", "distillation")),
+    Student("cross-entropy to the text", "ce", ("--loss", "ce")),
+)
 
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Train critic and students. Rows are updated as runs end; Ctrl-C passes through."""
-    train(TextRuns.of(result, options.threads, quick=options.quick), options, result, say)
+    runs = Runs.of(result, options.threads, quick=options.quick, evaluation=read_log)
+    train(runs, options, result, say)
 
 
 def train(runs: Runs, options: Options, result: Result, say: Say) -> None:
     """Train the critic, then the students, as many at once as there are threads."""
-    steps = tasks.QUICK_STEPS if options.quick else None
-    critic = tasks.critic(steps)
-    seeds, students = (1, tasks.STUDENTS[:1]) if options.quick else (tasks.SEEDS, tasks.STUDENTS)
+    steps = QUICK_STEPS if options.quick else None
+    critic = critic_job(steps)
+    seeds, students = (1, STUDENTS[:1]) if options.quick else (SEEDS, STUDENTS)
     jobs = {each.label: each.jobs(seeds, steps) for each in students}
-    tokens = (steps or tasks.STEPS) * tasks.TOKENS_A_STEP
+    tokens = (steps or STEPS) * TOKENS_A_STEP
     case = f"0.2M parameters, {tokens / 1e6:.2g}M tokens"
     result.settings |= {"seeds": seeds, "tokens": tokens, "cores_for_a_run": 1}
 
@@ -60,26 +106,15 @@ def made(outcomes: Outcomes) -> list[Outcome]:
 
 
 def page(result: Result) -> list[Lines]:
-    """Lay out the results page: how each contender ended, and a sample from its first seed."""
+    """Lay out the results page: how each contender ended, and on which text."""
     rows, corpus = section(result, "learning"), result.settings["corpus"]
     head = ["learned by", "seeds", "nats a character", "range", "nats a token", "tokens/s"]
     size, digest = f"{corpus['bytes'] / 1e6:.1f} MB", corpus["sha256"][:12]
     case = rows[0].case if rows else ""
-    parts = [
+    return [
         markdown_table(head, map(_cells, rows), "lrrrrr"),
         [f"{case}; {corpus['name']}, {size}, SHA-256 {digest}…."],
     ]
-    for row in rows:
-        if sample := row.details.get("sample"):
-            text = as_text(sample[:SAMPLED].rstrip())
-            parts.append([f"{row.contender}, of the first seed:", "", "```python", text, "```"])
-    return parts
-
-
-def as_text(sample: str) -> str:
-    """Return what a model wrote, with control characters as symbols (␀ … ␟)."""
-    shown = (c if c in "\n\t" or c >= " " else chr(0x2400 + ord(c)) for c in sample)
-    return "".join(shown).replace("```", "'''")
 
 
 def _cells(row: Measurement) -> list[str]:
@@ -140,34 +175,21 @@ def _describe(made: list[Outcome]) -> tuple[dict[str, Any], Sequence[float]]:
         "tokens_per_s": [round(outcome.details["tokens_per_s"]) for outcome in made],
         "curve_tokens": made[0].curve_steps,
         "curve_losses": [losses for outcome in made for losses in outcome.curve_returns],
-        "sample": made[0].details["sample"],
     }
     return details, [score["validation_per_character"] for score in details["final"]]
 
 
-PROMPT, TOKENS_SAMPLED = "def ", 120  # what a sample begins with, and how many tokens it has
-
-
-class TextRuns(Runs):
-    """Runs on text; each outcome has a sample of what the model writes."""
-
-    def describe(self, job: Job, path: Path, core: int) -> dict[str, Any]:
-        words = ["sample", str(path), "--prompt", PROMPT, "--tokens", str(TOKENS_SAMPLED)]
-        _, sample = self.child(job, core, "loopless.cli", *words, "--seed", "0")
-        log = read_log(path)
-        return log | {"details": log["details"] | {"sample": sample}}
-
-
-def read_log(path: Path) -> dict[str, Any]:
-    """Return the fields of an outcome that a run's log and data tell."""
+def read_log(path: str, episodes: int = 0) -> dict[str, Any]:
+    """Return the fields of an outcome that a run's log and data tell; there are no episodes."""
     from loopless.runs.metrics import read
     from loopless.text.dataset import ABOUT
     from loopless.train.lm.data import FOLDER
 
-    rows = list(read(path / "metrics.jsonl"))
+    folder = Path(path)
+    rows = list(read(folder / "metrics.jsonl"))
     validated = [row for row in rows if "validation_loss" in row]
     if not validated:
-        raise RunFailed(f"{path.name}: no validation in its log")
+        raise RunFailed(f"{folder.name}: no validation in its log")
     speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
     last = validated[-1]
     return {
@@ -178,6 +200,6 @@ def read_log(path: Path) -> dict[str, Any]:
         "details": {
             # The first chunk compiles.
             "tokens_per_s": statistics.median(speeds[1:] or speeds),
-            "corpus": json.loads((path / FOLDER / ABOUT).read_text(encoding="utf-8"))["corpus"],
+            "corpus": json.loads((folder / FOLDER / ABOUT).read_text(encoding="utf-8"))["corpus"],
         },
     }

@@ -1,4 +1,4 @@
-"""The suite `dqn_learning`: presets over several seeds, and both modes compared.
+"""The suite `dqn_learning`: presets over several seeds.
 
 This takes more than half an hour: the JSON is written after each run, and finished runs are not
 made again (`runs.py`). The tasks are in `tasks.py`. The suite `ppo_learning` uses this code, too.
@@ -15,51 +15,47 @@ import numpy as np
 
 from loopless.bench.result import Measurement, Result, Target
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import at_least, at_most, attach, stated
+from loopless.bench.targets import at_least, at_most, stated
 from pages import Lines, markdown_table, outcome_cells, section
 from suites.dqn_learning import runs as making
 from suites.dqn_learning.runs import Outcome, Outcomes, Runs
-from suites.dqn_learning.tasks import EPISODES, MODES, QUICK, TASKS, Job, Modes, Task
+from suites.dqn_learning.tasks import EPISODES, QUICK, TASKS, Task
 
 TITLES = {
     "learning": "Mean return of the last weights over 100 episodes, averaged over seeds",
-    "modes": "Mean area under the learning curve",
 }
 
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Train everything. Rows are updated as runs end; Ctrl-C passes through."""
-    run_tasks(TASKS, MODES, QUICK, options, result, say)
+    run_tasks(TASKS, QUICK, options, result, say)
 
 
 def run_tasks(
-    tasks: Sequence[Task], modes: Modes, quick: Task, options: Options, result: Result, say: Say
+    tasks: Sequence[Task], quick: Task, options: Options, result: Result, say: Say
 ) -> None:
-    """Run a trainer's tasks and compare its modes; with --quick, run only the task `quick`."""
+    """Run a trainer's tasks; with --quick, only the task `quick`."""
     result.settings |= {"episodes": EPISODES, "cores_for_a_run": 1}
-    wanted = ([quick], None) if options.quick else (tasks, modes)
-    train(Runs.of(result, options.threads), *wanted, options, result, say)
+    train(
+        Runs.of(result, options.threads), [quick] if options.quick else tasks, options, result, say
+    )
 
 
-def train(
-    runs: Runs,
-    tasks: Sequence[Task],
-    modes: Modes | None,
-    options: Options,
-    result: Result,
-    say: Say,
-) -> None:
-    """Make the runs of the tasks, and those that compare the modes unless `modes` is None."""
-    jobs = [job for task in tasks for job in task.jobs] + (modes.jobs if modes else [])
-
-    def rows_of(outcomes: Outcomes) -> list[Measurement | None]:
-        rows = [row_of(task, outcomes) for task in tasks]
-        return rows + (mode_rows(modes, outcomes) if modes else [])
+def train(runs: Runs, tasks: Sequence[Task], options: Options, result: Result, say: Say) -> None:
+    """Make the runs of the tasks."""
 
     def describe(outcome: Outcome) -> str:
         return ", ".join(f"{score:.2f}" for score in outcome.final) + " at the end"
 
-    making.make_runs(runs, [jobs], rows_of, describe, options, result, say)
+    making.make_runs(
+        runs,
+        [[job for task in tasks for job in task.jobs]],
+        lambda outcomes: [row_of(task, outcomes) for task in tasks],
+        describe,
+        options,
+        result,
+        say,
+    )
 
 
 def page(result: Result) -> list[Lines]:
@@ -73,16 +69,12 @@ def _cells(row: Measurement) -> list[str]:
     return outcome_cells(row, digits, lambda details: statistics.median(details["wall_s"]))
 
 
-HOSTED, COMPILED = "hosted", "compiled"
-APART = 10.0  # the most per cent that the areas may differ by
-
-
 def row_of(task: Task, outcomes: Outcomes) -> Measurement | None:
     """Return a task's row from the jobs that have ended; None if none has."""
+    row = Measurement("learning", task.label, task.agent, "loopless", "ours", unit="return")
     if task.missing:
-        row = _started("learning", task.label, task.agent)
         return replace(row, status="unavailable", reason=f"No module named {task.needs!r}")
-    row = _row("learning", task.label, task.agent, task.jobs, outcomes)
+    row = making.row_of_jobs(row, task.jobs, outcomes, _describe)
     if row is None or row.value is None:
         return row
     scores = row.details["final"]
@@ -119,40 +111,6 @@ def at_step(row: Measurement, steps: int) -> float | None:
     if not at or not at[0] <= steps <= at[-1]:
         return None
     return statistics.fmean(float(np.interp(steps, at, x)) for x in row.details["curve_returns"])
-
-
-def mode_rows(modes: Modes, outcomes: Outcomes) -> list[Measurement]:
-    """Return mean areas under the learning curves of both modes, and how much they differ."""
-    rows = []
-    for name, jobs in ((HOSTED, modes.hosted), (COMPILED, (modes.compiled,))):
-        row = _row("modes", modes.label, name, jobs, outcomes)
-        if row is None:
-            continue
-        if row.value is not None:
-            areas = [area(row.details["curve_steps"], x) for x in row.details["curve_returns"]]
-            row = making.with_spread(replace(row, details={**row.details, "areas": areas}), areas)
-        rows.append(row)
-    means = [(row.value, len(row.details["areas"])) for row in rows if row.value is not None]
-    if [agents for _, agents in means] != [len(modes.hosted)] * 2:
-        return rows
-    (hosted, _), (compiled, _) = means
-    apart = 100 * abs(hosted - compiled) / abs(hosted)
-    return attach(rows, COMPILED, [at_most(APART, apart, f"{APART:g} % from {HOSTED}")])
-
-
-def area(steps: Sequence[int], returns: Sequence[float]) -> float:
-    """Return the area under the curve over its length: the mean return during training."""
-    return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
-
-
-def _started(section: str, case: str, name: str) -> Measurement:
-    return Measurement(section, case, name, "loopless", "ours", unit="return")
-
-
-def _row(
-    section: str, case: str, name: str, jobs: Sequence[Job], outcomes: Outcomes
-) -> Measurement | None:
-    return making.row_of_jobs(_started(section, case, name), jobs, outcomes, _describe)
 
 
 def _describe(made: list[Outcome]) -> tuple[dict[str, Any], Sequence[float]]:

@@ -116,25 +116,6 @@ class Task:
         return f"{self.env}, {self.steps // 1000}k steps"
 
 
-@dataclass(frozen=True)
-class Modes:
-    """The same agent in both modes: hosted runs, and one compiled run of as many seeds."""
-
-    label: str
-    hosted: tuple[Job, ...]
-    compiled: Job
-
-    @classmethod
-    def of(cls, task: Task, seeds: int = 10) -> Modes:
-        job = partial(agent_job, task.preset, trainer=task.trainer)
-        hosted = tuple(job(seed=seed) for seed in range(seeds))
-        return cls(task.label, hosted, job(mode="compiled", seeds=seeds))
-
-    @property
-    def jobs(self) -> list[Job]:
-        return [*self.hosted, self.compiled]
-
-
 DQN, DOUBLE = "DQN", "double, prioritized"
 TASKS = (
     Task("CartPole-v1", DQN, "cartpole", 500_000, 475, mean=False, published=(200_000, 239.9)),
@@ -155,5 +136,4 @@ TASKS = (
     Task("loopless/Pixels-v0", "convolutional, double", "pixels", 60_000, 0.98),
 )  # fmt: skip
 
-MODES = Modes.of(TASKS[0])
 QUICK = replace(TASKS[0], steps=50_000, seeds=1, short=True)

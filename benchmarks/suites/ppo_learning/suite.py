@@ -11,7 +11,7 @@ from functools import partial
 from loopless.bench.result import Result
 from loopless.bench.suites import Options, Say
 from suites.dqn_learning.suite import TITLES, page, run_tasks
-from suites.dqn_learning.tasks import SEEDS, Modes, Task
+from suites.dqn_learning.tasks import SEEDS, Task
 
 __all__ = ["TITLES", "page", "run"]
 
@@ -45,10 +45,9 @@ TASKS = (
     ),
 )  # fmt: skip
 
-MODES = Modes.of(TASKS[0])
 QUICK = replace(TASKS[0], steps=50_000, seeds=1, short=True)
 
 
 def run(options: Options, result: Result, say: Say) -> None:
     """Train everything. Rows are updated as runs end; Ctrl-C passes through."""
-    run_tasks(TASKS, MODES, QUICK, options, result, say)
+    run_tasks(TASKS, QUICK, options, result, say)

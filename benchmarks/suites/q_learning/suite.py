@@ -1,4 +1,4 @@
-"""The suite `q_learning`: K updates in one call against eager PyTorch and peers; the loss alone.
+"""The suite `q_learning`: K updates in one call against eager PyTorch and peers.
 
 The cases and their checks are in `updates.py`, eager PyTorch and the proposals in `plain.py`, other
 libraries in `peers.py`.
@@ -6,28 +6,25 @@ libraries in `peers.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
-import loopless as ll
-from loopless.bench.contest import Call, Contender, Contest, Verdict
+from loopless.bench.contest import Call, Contender, Contest
 from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, attach, beside, values
 from loopless.bench.timing import Budget
-from loopless.reference import q_learning
 from pages import Lines, claims, grid, grouped, section
-from suites.processes import jax, jnp, prepare_like_training, torch
+from suites.processes import jax, jnp, prepare_like_training
 from suites.promises import limit, per_item
 from suites.q_learning import plain, updates
 from suites.q_learning.peers import BASELINES, PEERS, SBX, can
 from suites.q_learning.plain import EAGER, FUSED_ADAM, PROPOSALS
-from suites.q_learning.updates import STORED, TOLERANCE, Layers, Learned, Rules, Update
+from suites.q_learning.updates import STORED, TOLERANCE, Layers, Learned, Update
 
 Shape = tuple[int, tuple[int, ...]]
 
@@ -35,12 +32,10 @@ SHAPES: tuple[Shape, ...] = ((32, (64,)), (64, (256, 128)), (128, (120, 84)))
 CALLS = (1, 2, 4, 8, 32)
 QUICK_CALLS = (1, 32)
 FOUNDING = Update(32, (64,), draws=4, repeats=8)
-BATCH = 32
 SAMPLE_S = 2e-3
 
 TITLES = {
     "update": "One update, sampling included, of K in a call: median time, ± half the quartiles",
-    "loss": "Targets and loss alone, from values that are there",
     "proposals": "Proposals of the founding plan: time of one update, of K in a call",
 }
 HEADLINES = (
@@ -63,18 +58,17 @@ def run(options: Options, result: Result, say: Say) -> None:
     result.settings |= {"stored": STORED, "jax_async_dispatch": False}
     shapes, calls = (SHAPES[:1], QUICK_CALLS) if options.quick else (SHAPES, CALLS)
     cases = [Update(*shape, draws) for shape in shapes for draws in calls]
-    measure([*cases, FOUNDING], Losses(BATCH), contest)
+    measure([*cases, FOUNDING], contest)
     if options.ablate:
         measure_proposals(Update(*SHAPES[0], CALLS[-1]), contest)
 
 
-def measure(cases: Iterable[Update], losses: Losses, contest: Contest) -> None:
-    """Time calls of K updates, whose rows have the time of one update, and the loss alone."""
+def measure(cases: Iterable[Update], contest: Contest) -> None:
+    """Time calls of K updates, whose rows have the time of one update."""
     for case in cases:
         able = [each for each in PEERS if can(each, case)]
         contenders = (OURS, *plain.EAGER_CONTENDERS, *able, BY_HAND)
         contest.run("update", case, contenders, partial(judge_update, case))
-    contest.run("loss", losses, LOSSES, judge_losses)
 
 
 def measure_proposals(case: Update, contest: Contest) -> None:
@@ -83,7 +77,7 @@ def measure_proposals(case: Update, contest: Contest) -> None:
 
 
 def page(result: Result) -> list[Lines]:
-    """Lay out the results page: a table for each shape, the loss, and the proposals."""
+    """Lay out the results page: a table for each shape, and the proposals."""
     shapes = grouped(section(result, "update"), lambda row: row.case.rpartition(", ")[0])
     tables = [
         grid(
@@ -92,7 +86,6 @@ def page(result: Result) -> list[Lines]:
         )
         for shape, rows in shapes.items()
     ]
-    tables.append(grid("the loss alone", section(result, "loss")))
     for case, rows in grouped(section(result, "proposals"), attrgetter("case")).items():
         tables.append(claims(case, "one update", rows))
     return tables
@@ -101,7 +94,6 @@ def page(result: Result) -> list[Lines]:
 JUDGED_AT = 32  # updates in one call
 FASTER: dict[tuple, float] = {(32, (64,)): 20.0, (64, (256, 128)): 4.0, (128, (120, 84)): 4.0}
 WHOLE_UPDATE: dict[tuple, float] = {(32, (64,)): 100.0}  # microseconds, sampling included
-LOSS_US = 100.0  # microseconds
 
 
 def per_update(case: Update, rows: Rows) -> list[Measurement]:
@@ -119,10 +111,6 @@ def judge_update(case: Update, rows: Rows) -> list[Measurement]:
     rows = attach(rows, FUSED, [*targets, *beside(rows, FUSED, measured)])
     most = {FUSED: WHOLE_UPDATE[shape]} if shape in WHOLE_UPDATE else {}
     return limit(rows, most, "µs an update", scale=1e6)
-
-
-def judge_losses(rows: Rows) -> list[Measurement]:
-    return limit(rows, {FORWARD: LOSS_US, RECORDING: LOSS_US}, "µs", scale=1e6)
 
 
 FUSED, PLAIN = "loopless", "reference: NumPy by hand"
@@ -213,85 +201,3 @@ def _plain(case: Update) -> Call:
 
 OURS = Contender(FUSED, "loopless", "ours", _fused, TOLERANCE)
 BY_HAND = Contender(PLAIN, "numpy", "reference", _plain, TOLERANCE)
-
-
-FORWARD, RECORDING = "loopless, PyTorch", "loopless, PyTorch, q requires grad"
-EAGER_LOSS, EAGER_RECORDING = "PyTorch, eager", "PyTorch, eager, q requires grad"
-LOSS_TOLERANCE = 1e-6
-GAMMA = Rules().gamma
-
-
-@dataclass(frozen=True)
-class Losses:
-    """Double-DQN targets and the Huber loss of a batch, from Q-values that are already computed."""
-
-    batch: int
-
-    @property
-    def label(self) -> str:
-        return f"targets and loss, batch {self.batch}"
-
-    @cached_property
-    def arrays(self) -> dict[str, np.ndarray]:
-        generator = np.random.default_rng(0)
-        q_values = {
-            name: generator.standard_normal((self.batch, updates.ACTIONS), dtype=np.float32)
-            for name in ("q", "next_q", "next_q_online")
-        }
-        return q_values | {
-            "actions": generator.integers(0, updates.ACTIONS, self.batch),
-            "rewards": generator.standard_normal(self.batch, dtype=np.float32),
-            "terminated": generator.random(self.batch) < 0.1,
-        }
-
-    def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
-        """Compare loss and errors with the loop twins."""
-        expected = _loss_by(q_learning.q_targets, q_learning.q_loss, self.arrays)
-        pairs = zip(call.read(output), expected, strict=True)
-        error = max(float(np.max(np.abs(a - b))) for a, b in pairs)
-        wrong = not error <= contender.tolerance
-        return Verdict(f"off by up to {error:.2g}" if wrong else "", error)
-
-
-def _loss_by(q_targets: Callable, q_loss: Callable, x: Mapping[str, Any]) -> Any:
-    """Return loss and TD errors by these two functions, which are our kernels or their twins."""
-    arrays = x["rewards"], x["terminated"], x["next_q"]
-    targets = q_targets(*arrays, gamma=GAMMA, next_q_online=x["next_q_online"])
-    return q_loss(x["q"], x["actions"], targets, loss="huber")
-
-
-def _tensors(case: Losses, records: bool) -> dict[str, Any]:
-    x = {name: torch.from_numpy(values) for name, values in case.arrays.items()}
-    return x | {"q": x["q"].clone().requires_grad_(records)}
-
-
-def _read(output: Any) -> list[np.ndarray]:
-    return [part.detach().numpy() for part in output]
-
-
-def _our_loss(case: Losses, records: bool) -> Call:
-    x = _tensors(case, records)
-
-    return Call(lambda: _loss_by(ll.q_targets, ll.q_loss, x), _read)
-
-
-def _eager_loss(case: Losses, records: bool) -> Call:
-    x = _tensors(case, records)
-
-    def run() -> Any:
-        with torch.no_grad():
-            best = x["next_q_online"].argmax(1, keepdim=True)
-            value = x["next_q"].gather(1, best).squeeze(1)
-            targets = torch.where(x["terminated"], x["rewards"], x["rewards"] + GAMMA * value)
-        q = x["q"].gather(1, x["actions"].unsqueeze(1)).squeeze(1)
-        return torch.nn.functional.smooth_l1_loss(q, targets), (q - targets).detach()
-
-    return Call(run, _read)
-
-
-LOSSES = (
-    Contender(FORWARD, "loopless", "ours", partial(_our_loss, records=False), LOSS_TOLERANCE),
-    Contender(RECORDING, "loopless", "ours", partial(_our_loss, records=True), LOSS_TOLERANCE),
-    Contender(EAGER_LOSS, "torch", "peer", partial(_eager_loss, records=False), LOSS_TOLERANCE),
-    Contender(EAGER_RECORDING, "torch", "peer", partial(_eager_loss, records=True), LOSS_TOLERANCE),
-)

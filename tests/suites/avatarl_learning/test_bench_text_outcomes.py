@@ -1,13 +1,12 @@
-"""Runs on text as processes: trained, sampled from, read, and none of them twice."""
+"""Runs on text as processes: trained, read, and none of them twice."""
 
 import json
 from dataclasses import asdict
 
 import pytest
 
-from suites.avatarl_learning.suite import TextRuns
-from suites.avatarl_learning.tasks import STUDENTS
-from suites.dqn_learning.runs import RunFailed
+from suites.avatarl_learning.suite import STUDENTS, read_log
+from suites.dqn_learning.runs import RunFailed, Runs
 
 (JOB,) = STUDENTS[0].jobs(seeds=1)
 CORPUS = {"name": "some text", "bytes": 12, "sha256": "ab"}
@@ -39,27 +38,29 @@ def made(tmp_path, monkeypatch):
     def child(self, job, core, *words):
         started.append(words)
         write(self.folder / job.name, LOG)
-        return 1.5, "def f():"
+        if words[0] == "loopless.cli":
+            return 1.5, ""
+        return 0.1, json.dumps(read_log(*json.loads(words[1])))
 
-    monkeypatch.setattr(TextRuns, "child", child)
+    monkeypatch.setattr(Runs, "child", child)
     return tmp_path / "runs", started
 
 
 def ended(folder):
-    return dict(TextRuns(folder, 1, "abc1234").outcomes([JOB]))[JOB]
+    return dict(Runs(folder, 1, "abc1234", read_log).outcomes([JOB]))[JOB]
 
 
-def test_a_run_is_trained_sampled_from_and_its_outcome_kept(made):
+def test_a_run_is_trained_and_its_outcome_kept(made):
     folder, started = made
     outcome = ended(folder)
-    training, sampling = started
+    training, reading = started
     assert training[:3] == ("loopless.cli", "train", "avatarl")
     assert training[training.index("--critic") + 1] == str(folder / "critic")
-    assert sampling[1:3] == ("sample", str(folder / JOB.name))
+    assert reading[0] == "suites.avatarl_learning.suite:read_log"
     (final,) = outcome.final
     assert final == {"validation_loss": 3.0, "validation_per_character": 1.5, "critic_loss": 2.0}
     assert (outcome.curve_steps, outcome.curve_returns) == ([5, 15], [[4.0, 3.0]])
-    expected = {"tokens_per_s": 100.0, "corpus": CORPUS, "sample": "def f():"}
+    expected = {"tokens_per_s": 100.0, "corpus": CORPUS}
     assert outcome.details == expected
     assert json.loads((folder / JOB.name / "outcome.json").read_text()) == asdict(outcome)
 

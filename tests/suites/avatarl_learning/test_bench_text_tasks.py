@@ -7,8 +7,8 @@ import pytest
 from loopless.runs.config import resolve
 from loopless.train.avatarl.config import AvataRL
 from loopless.train.lm.config import LM
-from suites.avatarl_learning import tasks
-from suites.avatarl_learning.tasks import STUDENTS, critic
+from suites.avatarl_learning import suite
+from suites.avatarl_learning.suite import STUDENTS, critic_job
 from suites.dqn_learning.tasks import PRESETS, ROOT
 
 JOBS = [job for student in STUDENTS for job in student.jobs()]
@@ -21,8 +21,8 @@ def config_of(job, monkeypatch):
 
 
 def test_critic_and_students_see_equal_tokens(monkeypatch):
-    configs = [config_of(job, monkeypatch) for job in (critic(), *JOBS)]
-    assert {(x.steps, x.windows * x.block) for x in configs} == {(tasks.STEPS, tasks.TOKENS_A_STEP)}
+    configs = [config_of(job, monkeypatch) for job in (critic_job(), *JOBS)]
+    assert {(x.steps, x.windows * x.block) for x in configs} == {(suite.STEPS, suite.TOKENS_A_STEP)}
     same = ("size", "learning_rate", "warmup", "eval_windows")
     assert len({tuple(getattr(x, name) for name in same) for x in configs}) == 1
 
@@ -43,8 +43,8 @@ def test_every_loss_and_variant_is_there_once(monkeypatch):
 
 def test_every_preset_is_used_and_names_of_runs_differ():
     files = {path.stem for path in (ROOT / PRESETS / "avatarl").glob("*.toml")}
-    assert files == {critic().path.stem, *(job.path.stem for job in JOBS)}
-    assert len({critic().name, *(job.name for job in JOBS)}) == 1 + len(JOBS)
+    assert files == {critic_job().path.stem, *(job.path.stem for job in JOBS)}
+    assert len({critic_job().name, *(job.name for job in JOBS)}) == 1 + len(JOBS)
 
 
 def test_the_command_is_what_a_user_types():

@@ -9,7 +9,7 @@ from loopless.bench.suites import Options
 from pages import measured_on, suite_page
 from suites.dqn_learning import suite
 from suites.dqn_learning.runs import Outcome, RunFailed, Runs
-from suites.dqn_learning.tasks import MODES, QUICK, TASKS
+from suites.dqn_learning.tasks import QUICK, TASKS
 
 MACHINE = {"date": "2026-01-01T00:00", "commit": {"id": "0123456789"}, "cpu": "some"}
 
@@ -32,33 +32,32 @@ class MadeUp:
                 self.seen.append(len(load(self.path).measurements))
 
 
-def trained(runs, tasks=TASKS, modes=MODES, json=None):
+def trained(runs, tasks=TASKS, json=None):
     made, said = Result("dqn_learning", {"threads": 1}, MACHINE), []
-    suite.train(runs, tasks, modes, Options(json=json), made, said.append)
+    suite.train(runs, tasks, Options(json=json), made, said.append)
     return made, said
 
 
-def test_every_task_and_both_modes_get_a_row():
+def test_every_task_gets_a_row():
     made, said = trained(MadeUp())
     assert {row.section for row in made.measurements} == set(suite.TITLES)
-    assert len(made.measurements) == len(TASKS) + 2
-    runs = 5 * len(TASKS) + 5 + 1
+    assert len(made.measurements) == len(TASKS)
+    runs = 5 * len(TASKS)
     assert len(said) == 1 + runs
     assert said[-1].startswith(f"{runs}/{runs} ")
     assert said[1].endswith(TASKS[0].jobs[0].command)
     assert said[0] == f"dqn_learning: {runs} run(s), 1 at once"
-    assert len(MODES.hosted) == 10
 
 
 def test_json_is_written_after_each_run(tmp_path):
     runs = MadeUp(tmp_path / "learning.json")
-    made, _ = trained(runs, TASKS[:2], None, runs.path)
+    made, _ = trained(runs, TASKS[:2], runs.path)
     assert runs.seen == [1] * 5 + [2] * 5
     assert load(runs.path) == made
 
 
 def test_a_failed_run_makes_the_suite_wrong_and_the_rest_goes_on():
-    made, said = trained(MadeUp(failing=[0]), TASKS[:2], None)
+    made, said = trained(MadeUp(failing=[0]), TASKS[:2])
     assert [row.status for row in made.measurements] == ["failed", "ok"]
     assert made.ours_is_wrong
     assert said[1] == "1/10 it failed"
@@ -99,6 +98,6 @@ def test_the_readme_has_a_line_a_task_its_command_and_every_target():
 
 @pytest.mark.parametrize("status", ["failed", "unavailable"])
 def test_the_readme_says_what_did_not_run(status):
-    made, _ = trained(MadeUp(), TASKS[:1], None)
+    made, _ = trained(MadeUp(), TASKS[:1])
     made.measurements = [replace(made.measurements[0], status=status, value=None, targets=())]
     assert f"| – | {status} | – |" in "\n".join(suite_page(made))

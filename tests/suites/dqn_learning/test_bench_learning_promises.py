@@ -4,8 +4,7 @@ import pytest
 
 from suites.dqn_learning import suite
 from suites.dqn_learning.runs import Outcome, RunFailed
-from suites.dqn_learning.suite import COMPILED, HOSTED
-from suites.dqn_learning.tasks import MODES, QUICK, Task
+from suites.dqn_learning.tasks import QUICK, Task
 
 CARTPOLE = Task("CartPole-v1", "DQN", "cartpole", 200, 475, mean=False, published=(100, 240))
 ACROBOT = Task("Acrobot-v1", "DQN", "acrobot", 200, -90, published=(200, -84))
@@ -74,26 +73,3 @@ def test_a_failed_run_fails_the_row():
     found = suite.row_of(CARTPOLE, done)
     assert (found.status, found.value) == ("failed", None)
     assert "not finite" in found.reason
-
-
-def modes(hosted, compiled, count=10):
-    done = {job: outcome(500.0, curve=[hosted] * 3) for job in MODES.hosted[:count]}
-    done[MODES.compiled] = outcome(*[500.0] * 10, curve=[compiled] * 3)
-    return {found.contender: found for found in suite.mode_rows(MODES, done)}
-
-
-@pytest.mark.parametrize(("compiled", "near"), [(109.0, True), (91.0, True), (111.0, False)])
-def test_areas_of_the_modes_may_differ_by_a_tenth(compiled, near):
-    found = modes(100.0, compiled)
-    assert met(found[COMPILED]) == [near]
-    assert (found[HOSTED].value, found[HOSTED].samples) == (100, 10)
-    assert found[COMPILED].details["areas"] == [pytest.approx(compiled)] * 10
-
-
-def test_areas_are_not_judged_before_all_runs_have_ended():
-    assert met(modes(100.0, 200.0, count=9)[COMPILED]) == []
-    assert suite.mode_rows(MODES, {}) == []
-
-
-def test_an_area_is_a_mean_over_steps():
-    assert suite.area([0, 10, 40], [0.0, 10.0, 10.0]) == pytest.approx((50 + 300) / 40)

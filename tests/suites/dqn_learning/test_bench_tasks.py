@@ -5,7 +5,6 @@ import pytest
 from loopless.runs.config import resolve
 from loopless.train.dqn.config import DQN
 from suites.dqn_learning.tasks import (
-    MODES,
     PRESETS,
     QUICK,
     ROOT,
@@ -35,13 +34,6 @@ def test_seeds_differ_and_nothing_else(task, monkeypatch):
     configs = [config_of(job, monkeypatch) for job in task.jobs]
     assert [config.seed for config in configs] == list(range(SEEDS))
     assert len({job.name for job in task.jobs}) == SEEDS
-
-
-def test_the_modes_share_their_settings(monkeypatch):
-    hosted, compiled = (config_of(job, monkeypatch) for job in (MODES.hosted[0], MODES.compiled))
-    assert (compiled.mode, compiled.seeds, hosted.mode) == ("compiled", 10, "hosted")
-    assert (compiled.learning_rate, compiled.steps) == (hosted.learning_rate, hosted.steps)
-    assert set(TASKS[0].jobs) <= set(MODES.hosted)
 
 
 def test_every_preset_is_used():

@@ -14,7 +14,7 @@ from suites.dqn_learning import tasks
 from suites.dqn_learning.runs import Outcome, Runs
 from suites.dqn_learning.tasks import PRESETS, ROOT
 from suites.ppo_learning import suite
-from suites.ppo_learning.suite import CHANCE, FORGETFUL, MODES, QUICK, TASKS
+from suites.ppo_learning.suite import CHANCE, FORGETFUL, QUICK, TASKS
 
 CARTPOLE, *_, CHEETAH = TASKS
 NO_MEMORY = next(task for task in TASKS if task.agent == FORGETFUL)
@@ -55,12 +55,6 @@ def test_the_agents_of_the_memory_task_differ_by_their_core(monkeypatch):
     with_, without = (config_of(t.jobs[0], monkeypatch) for t in TASKS if "Memory" in t.env)
     assert (with_.core, without.core) == ("gru", "none")
     assert replace(without, core="gru") == with_
-
-
-def test_the_modes_share_their_settings(monkeypatch):
-    hosted, compiled = (config_of(job, monkeypatch) for job in (MODES.hosted[0], MODES.compiled))
-    assert replace(hosted, mode="compiled", seeds=10) == compiled
-    assert len(MODES.hosted) == 10
 
 
 def test_every_preset_is_used():
@@ -118,7 +112,7 @@ def test_the_suite_runs_the_tasks_of_ppo_in_a_folder_of_its_own(monkeypatch, tmp
     folder, *jobs = seen
     assert folder.parent == tmp_path / "bench-results/ppo_learning"
     assert {job.trainer for job in jobs} == {"ppo"}
-    assert set(MODES.jobs) <= set(jobs)
+    assert set(jobs) == {job for task in TASKS for job in task.jobs}
     assert said == [f"ppo_learning: {len(jobs)} run(s), 1 at once"]
 
 

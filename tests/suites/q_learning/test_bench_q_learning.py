@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def result():
     made = Result("q_learning", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None, peers=False)
-    suite.measure([Update(8, (5,), 1), Update(8, (5,), 2)], suite.Losses(8), contest)
+    suite.measure([Update(32, (64,), 1), Update(32, (64,), 32)], contest)
     kept = suite.PROPOSALS
     suite.PROPOSALS = kept[:3]
     suite.measure_proposals(Update(8, (5,), 2), contest)
@@ -48,7 +48,7 @@ def test_it_survives_json(result, tmp_path):
 
 def test_the_readme_has_a_table_a_shape_the_claims_and_every_target(result):
     lines = suite_page(result)
-    assert lines[0] == "| one update, batch 8, [5] | K = 1 | K = 2 |"
+    assert lines[0] == "| one update, batch 32, [64] | K = 1 | K = 32 |"
     text = "\n".join(lines)
     targets = [target for row in result.measurements for target in row.targets]
     assert targets
