@@ -60,18 +60,14 @@ class Agent:
 class Memory:
     def __init__(self, inputs):
         numbers, number = ((inputs,), np.float32), ((), np.float32)
-        self.fields = {"obs": numbers, "action": ((), np.int64), "reward": number}
-        self.fields |= {"next_obs": numbers, "done": number}
-        self.transitions = ll.ReplayBuffer(BUFFER_SIZE, self.fields, seed=random.getrandbits(31))
-        self.fresh = []  # added together: one call for ten steps
+        fields = {"obs": numbers, "action": ((), np.int64), "reward": number}
+        fields |= {"next_obs": numbers, "done": number}
+        self.transitions = ll.ReplayBuffer(BUFFER_SIZE, fields, seed=random.getrandbits(31))
 
     def add(self, obs, action, reward, next_obs, done):
-        self.fresh.append((obs, action, reward, next_obs, done))
+        self.transitions.add(obs=obs, action=action, reward=reward, next_obs=next_obs, done=done)
 
     def sample(self):
-        columns = zip(self.fields.items(), zip(*self.fresh, strict=True), strict=True)
-        self.transitions.add(**{name: np.array(x, kind[1]) for (name, kind), x in columns})
-        self.fresh.clear()
         return self.transitions.sample(BATCH_SIZE)
 
 

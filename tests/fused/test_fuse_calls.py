@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import gymnasium
@@ -22,6 +23,7 @@ from torch.utils.data import DataLoader
 import loopless as ll
 from loopless.fused import check, lowering, optimizers
 from loopless.fused.blame import FuseError
+from loopless.fused.memory import Memory
 
 
 def sgd(parameters):
@@ -321,8 +323,16 @@ def shared():
     return pair, step
 
 
-def test_threads_take_turns(shared):
+def test_threads_take_turns(shared, monkeypatch):
     pair, step = shared
+    read = Memory.read
+
+    def read_and_wait(memory, passed):
+        vectors = read(memory, passed)
+        time.sleep(1e-3)  # without a lock, another thread updates here, and its update is lost
+        return vectors
+
+    monkeypatch.setattr(Memory, "read", read_and_wait)
     before, one = step.updates, first(batches(1))
     plain = copy.deepcopy(pair.fused)
     optimizer = sgd(plain.parameters())
