@@ -99,7 +99,8 @@ def fillers_have_no_weight(trainer, calls):
     """What a filler says changes nothing that is learned."""
     fillers = sum(int((~rollout.valid).sum()) for _, _, rollout, _ in calls)
     assert fillers > 0
-    learn = jax.jit(lambda *args: learn_rollout(trainer.agent.algorithm, *args))
+    algorithm, settings = trainer.agent.algorithm, trainer.agent.settings
+    learn = jax.jit(lambda learner, *args: learn_rollout(algorithm, learner, settings, *args))
     number = next(i for i, call in enumerate(calls) if not call[2].valid.all())
     before, acted, rollout, after = calls[number]
     valid = rollout.valid

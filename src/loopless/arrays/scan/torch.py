@@ -203,6 +203,8 @@ def in_graph(function: str, time_axis, *fields):
     PyTorch then does not look into our code, which it would otherwise check for changes at every
     call of the program: that takes as long as a small rollout itself.
     """
+    # A number that PyTorch holds for changing (dynamic=True): the program is made for its value.
+    fields = [float(x) if isinstance(x, torch.SymFloat) else x for x in fields]
     return ESTIMATORS[function](time_axis, *fields)
 
 

@@ -103,7 +103,8 @@ class Block:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all arrays by name."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        arrays = {k: x for k, x in vars(self).items() if isinstance(x, np.ndarray)}
+        return {name: array for name, array in arrays.items() if not name.startswith("_")}
 
     def transitions(self) -> dict[str, np.ndarray]:
         """Return the steps that are experience, flat [n, ...], by time and then by environment."""
