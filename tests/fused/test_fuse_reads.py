@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.fused import Pair, batches, eager, first, network
+from support.fused import Pair, batches, eager, first, memory, network
 from torch import nn
 
 import loopless as ll
@@ -284,3 +284,60 @@ def test_a_weight_that_is_transposed_on_its_memory():
     for net in (pair.fused, pair.plain):
         net.weight.data = net.weight.data.t()
     assert_same(step, loss, pair)
+
+
+class Surrogate(torch.autograd.Function):
+    """A step, with a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return 3 * gradient * (x.abs() < 1)
+
+
+def custom_gradient(net, batch):
+    return (Surrogate.apply(net(batch["obs"])) * batch["reward"][:, None]).mean()
+
+
+def hooked_inside(net, batch):
+    hidden = net[0](batch["obs"])
+    hidden.register_hook(lambda gradient: 2 * gradient)
+    return net[2](hidden).pow(2).mean()
+
+
+def by_order(net, batch):
+    fields = [batch[name].sum() for name in batch]
+    return sum(place * field for place, field in enumerate(fields)) * net(batch["obs"]).mean()
+
+
+@pytest.mark.parametrize("loss", [custom_gradient, hooked_inside, by_order])
+def test_what_pytorch_says_of_gradients_and_python_of_dicts_holds(loss):
+    pair = Pair(sgd, torch.float64)
+    assert_same(ll.fuse(loss, pair.fused, pair.optimizers[0], check="never"), loss, pair)
+
+
+def test_an_exception_of_a_later_call_is_the_users_and_nothing_moves():
+    limit = 10
+
+    def loss(net, batch):
+        if len(batch["obs"]) > limit:
+            raise KeyError("too many rows")
+        return net(batch["obs"]).mean()
+
+    pair = Pair(sgd, torch.float64)
+    step = ll.fuse(loss, pair.fused, pair.optimizers[0], check="never")
+    assert_same(step, loss, pair)
+    limit = 1
+    before = memory(pair.fused, pair.optimizers[0])
+    with pytest.raises(KeyError, match="too many rows"):
+        step.many(DATA)
+    assert memory(pair.fused, pair.optimizers[0]) == before
+    assert step.updates == 2
+    limit = 10
+    assert_same(step, loss, pair)
+    assert len(step.programs) == 1
