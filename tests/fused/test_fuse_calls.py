@@ -310,6 +310,10 @@ def test_a_random_loss_draws_a_seed_and_nothing_else_from_the_generator():
         results.append(step(first(batches(1)))[0])
         assert torch.equal(torch.get_rng_state(), expected)
     assert torch.equal(*results)
+    bad = first(batches(1)) | {"reward": torch.full((6,), float("nan"))}
+    with pytest.raises(FuseError, match="not finite"):
+        step(bad)
+    assert torch.equal(torch.get_rng_state(), expected)  # as before the call
 
 
 # --- the process -----------------------------------------------------------------------------

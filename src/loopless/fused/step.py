@@ -107,6 +107,7 @@ class Step:
         self._checked = False
         self._numbers: dict[str, Any] = {}
         self._changes: Counter = Counter()
+        self._generator: torch.Tensor | None = None  # PyTorch's, before this call has drawn
 
     def __call__(self, batch: Any, *others: Any) -> Any:
         """Make one update on `batch` and return the loss, or (loss, extras).
@@ -179,6 +180,7 @@ class Step:
                 check.check_optimizers(self._stages, captured)
         due = plan.turns(numbers, self.updates) if self._delayed else None
         if self._random:
+            self._generator = torch.get_rng_state()
             numbers[0, -1] = int(torch.randint(2**53, ()))
         leaves, large, small = call.leaves(plan.slots), [], [numbers]
         for leaf, packed in zip(leaves, plan.compiled.recipe.packed, strict=True):
@@ -276,6 +278,8 @@ class Step:
         return [counts[stage] for stage, _ in plan.compiled.trained]
 
     def _refuse_nan(self, number: int, update: int, value: Any) -> None:
+        if self._generator is not None:
+            torch.set_rng_state(self._generator)
         raise FuseError(
             f"fuse: update {update + 1} of this call is not finite: the loss is {float(value):g}, "
             f"or a gradient is not finite; nothing has been changed "
