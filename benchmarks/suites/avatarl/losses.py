@@ -1,7 +1,8 @@
-"""The cases for the loss, and the right answer: loss and gradient in dense float64 NumPy.
+"""The cases for the loss, and the right answer: loss and gradient in float64.
 
-Gold is drawn from the critic, and the student is a noisy copy of it. The answer is computed in
-blocks of positions without attention to speed; tests compare it with the loop twin.
+Gold is drawn from the critic, and the student is a noisy copy of it. The answer is that of our own
+function in float64, and of PyTorch for plain cross-entropy. The loop twin of each vouches for it on
+as many positions as it can do in a second.
 """
 
 from __future__ import annotations
@@ -12,115 +13,63 @@ from typing import Any
 
 import numpy as np
 
+import loopless as ll
 from loopless.bench.contest import Contender, Verdict
+from loopless.reference import avatarl as twin
+from suites.processes import torch
 
-BLOCK = 1 << 22  # numbers in a block of positions
 CROSS_ENTROPY = "cross-entropy"  # a further loss, beside the variants of AvataRL's
-TINY, FLOOR = 1e-8, 1e-10  # added by the published code in divisions and in logarithms
+METHOD = twin.Settings(top_k=0)  # the coefficients of the method, as published; k is a case's
+VOUCHED = 100_000  # logits for which the twin is asked
+TWIN_TOLERANCE = 1e-9
+
+Answer = tuple[float, np.ndarray]  # the mean loss, and its gradient [N, V] by the student's logits
 
 
-@dataclass(frozen=True)
-class Method:
-    """The coefficients of the method, as published."""
-
-    reality_weight: float = 0.7
-    critic_weight: float = 0.3
-    label_smoothing: float = 0.1
-    reward_scale: float = 100.0
-    reward_clamp: float = 1.5
-    entropy_coefficient: float = 0.01
-
-
-METHOD = Method()
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Losses [N], their gradients [N, V] by the student's logits, and margins [N].
-
-    A margin is the least relative distance of a product from its threshold: where it is small,
-    rounding may change the answer.
-    """
-
-    losses: np.ndarray
-    gradients: np.ndarray
-    margins: np.ndarray
-
-
-def answer(student, critic, gold, k: int, variant: str, method: Method = METHOD) -> Answer:
+def answer(student: Any, critic: Any, gold: Any, k: int, variant: str) -> Answer:
     """Return the right answer for a variant of `avatarl_loss`, or for CROSS_ENTROPY."""
-    length = max(1, BLOCK // student.shape[-1])
-    parts = [
-        _block(student[rows], critic[rows], gold[rows], k, variant, method)
-        for rows in (slice(i, i + length) for i in range(0, len(gold), length))
-    ]
-    return Answer(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _block(z, c, gold, k, variant, method: Method):
-    z, c = np.asarray(z, np.float64), np.asarray(c, np.float64)
-    rows, beta = np.arange(len(gold)), method.entropy_coefficient
-    is_gold = np.zeros(z.shape, bool)
-    is_gold[rows, gold] = True
+    few = slice(max(1, VOUCHED // student.shape[-1]))
+    arrays, settings = (student[few], critic[few], gold[few]), {"top_k": k, "variant": variant}
     if variant == CROSS_ENTROPY:
-        log_pi = _log_softmax(z)
-        return -log_pi[is_gold], np.exp(log_pi) - is_gold, np.full(len(gold), np.inf)
-    chosen = _best(z, k) | _best(c, k) | is_gold
-    n = chosen.sum(-1, keepdims=True)
-    smoothing = method.label_smoothing
-    reality = np.where(is_gold, 1 - smoothing, smoothing / np.maximum(n - 1, 1))[chosen]
-    mentor = np.exp(_log_softmax(c)[chosen])
-    u = np.zeros_like(z)
-    u[chosen] = reality**method.reality_weight * mentor**method.critic_weight
-    rewards, margins = (_target if variant == "fixed" else _rewards)(u, chosen, is_gold, n, method)
-    divisor = 1 if variant == "fixed" else n + TINY
-    tau = 1 + beta if variant in ("subset", "full") else 1
-    log_pi = _log_softmax(np.where(chosen, z, -np.inf) / tau if variant == "subset" else z / tau)
-    pi = np.exp(log_pi)
-    floor = FLOOR if variant == "original" else 0
-    with np.errstate(divide="ignore"):
-        logs = np.log(pi + floor)
-    a = np.divide(pi, pi + floor, out=np.ones_like(pi), where=pi + floor > 0)
-    logs = np.where(np.isfinite(logs), logs, 0)  # their probability is 0, so they do not count
-    pushed = rewards * a
-    losses = -(rewards * logs).sum(-1, keepdims=True) / divisor
-    gradients = (pi * pushed.sum(-1, keepdims=True) - pushed) / (divisor * tau)
-    if variant in ("fixed", "original"):
-        h = logs + a
-        losses += beta * (pi * logs).sum(-1, keepdims=True)
-        gradients += beta * pi * (h - (pi * h).sum(-1, keepdims=True))
-    return losses[:, 0], gradients, margins
+        ones = np.ones((len(gold[few]), 1))
+        expected = twin.soft_cross_entropy(student[few], gold[few, None], ones)
+    else:
+        loss, _ = twin.avatarl_loss(*arrays, **settings)
+        expected = loss, twin.avatarl_gradients(*arrays, **settings)
+    pairs = zip(in_float64(*arrays, k, variant), expected, strict=True)
+    error = max(float(np.max(np.abs(x - y))) for x, y in pairs)
+    if not error <= TWIN_TOLERANCE:
+        raise RuntimeError(f"bench: the loop twin of {variant} is {error:g} away from the answer.")
+    return in_float64(student, critic, gold, k, variant)
 
 
-def _rewards(u, chosen, is_gold, n, method: Method):
-    total = u.sum(-1, keepdims=True)
-    p, threshold = u / (total + TINY), total / (n + TINY)
-    scaled = np.where(chosen & (p > threshold), method.reward_scale * p, 0)
-    largest = scaled.max(-1, keepdims=True)
-    clamped = scaled * method.reward_clamp / (largest + TINY)
-    return np.where(largest > method.reward_clamp, clamped, scaled), _margins(p, threshold, chosen)
+def in_float64(student: Any, critic: Any, gold: Any, k: int, variant: str) -> Answer:
+    """Return loss and gradient by PyTorch's autograd, in float64."""
+    tensors = [torch.from_numpy(np.asarray(x, np.float64)) for x in (student, critic)]
+    logits, gold = tensors[0].requires_grad_(), torch.from_numpy(gold).long()
+    if variant == CROSS_ENTROPY:
+        loss = torch.nn.functional.cross_entropy(logits, gold)
+    else:
+        loss, _ = ll.avatarl_loss(logits, tensors[1], gold, top_k=k, variant=variant)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    return loss.item(), gradient.numpy()
 
 
-def _target(u, chosen, is_gold, n, method: Method):
-    p = u / u.sum(-1, keepdims=True)
-    target = np.where(p * n >= 1, p, 0)
-    target = np.where(is_gold, target.max(-1, keepdims=True), target)
-    return target / target.sum(-1, keepdims=True), _margins(p, 1 / n, chosen)
+def margins(student: Any, critic: Any, gold: Any, k: int) -> np.ndarray:
+    """Return each position's least relative distance of a product from a threshold, [N].
 
-
-def _margins(p, threshold, chosen):
-    return np.where(chosen, np.abs(p / threshold - 1), np.inf).min(-1)
-
-
-def _best(x, k):
-    """Return whether each token is among the k largest of its row, in which no two are equal."""
-    k = min(k, x.shape[-1])
-    return x >= np.partition(x, -k, -1)[:, -k, None]
-
-
-def _log_softmax(x):
-    x = x - x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+    Where it is small, rounding may change the answer.
+    """
+    actions, present = ll.avatarl_actions(student, critic, gold, top_k=k)
+    n = present.sum(-1, keepdims=True)
+    mentor = np.exp(critic.astype(np.float64))
+    mentor = np.take_along_axis(mentor / mentor.sum(-1, keepdims=True), actions, -1)
+    smoothing = METHOD.label_smoothing
+    reality = np.where(actions == gold[:, None], 1 - smoothing, smoothing / np.maximum(n - 1, 1))
+    u = reality**METHOD.reality_weight * mentor**METHOD.critic_weight
+    total = u.sum(-1, keepdims=True, where=present)
+    apart = [np.abs(u / total / threshold - 1) for threshold in (1 / n, total / n)]
+    return np.where(present, np.minimum(*apart), np.inf).min(-1)
 
 
 VARIANTS = ("fixed", "original", "subset", "full")
@@ -165,8 +114,7 @@ class Losses:
     def check(self, contender: Contender, call: Any, output: Any) -> Verdict:
         """Compare loss and gradient with the answer in float64."""
         answered = call.read(output)
-        expected = self.answer(answered.variant)
-        loss, right = expected.losses.mean(), expected.gradients / self.count
+        loss, right = self.answer(answered.variant)
         error = float("inf")
         if answered.gradient.shape == right.shape:
             error = self.count * float(np.max(np.abs(answered.gradient - right)))
@@ -183,9 +131,7 @@ def _drawn(case: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     student = 0.7 * critic + generator.standard_normal(critic.shape, dtype=np.float32)
     noise = generator.gumbel(size=critic.shape).astype(np.float32)
     gold = (critic + noise).argmax(-1)
-    clear = np.ones(count, bool)
-    for variant in ("fixed", "full"):
-        clear &= answer(student, critic, gold, case.top_k, variant).margins > CLOSE
+    clear = margins(student, critic, gold, case.top_k) > CLOSE
     chosen = np.flatnonzero(clear)[: case.count]
     if len(chosen) < case.count:
         raise RuntimeError(f"only {len(chosen)} of {count} rows are clear of every threshold")

@@ -19,8 +19,10 @@ import numpy as np
 import loopless as ll
 from loopless.bench.contest import Call, Contender
 from loopless.bench.result import Role
+from loopless.reference.avatarl import FLOOR, TINY
+from loopless.reference.avatarl import Settings as Method
 from suites.avatarl import losses
-from suites.avatarl.losses import CROSS_ENTROPY, FLOOR, METHOD, TINY, Losses, Method
+from suites.avatarl.losses import CROSS_ENTROPY, METHOD, Losses
 from suites.processes import jax, jnp, torch
 
 CAP = 33  # the most actions of a position, in the first two versions
@@ -180,7 +182,7 @@ def entropy_in_jax(student: Any, critic: Any, gold: Any, k: int) -> Any:
 
 def full_in_jax(student: Any, critic: Any, gold: Any, k: int) -> Any:
     """Return the loss "full" as an expert would first write it: fixed width, duplicates masked."""
-    m = METHOD
+    m: Any = METHOD
     tops = [jax.lax.top_k(jax.lax.stop_gradient(x), k)[1] for x in (student, critic)]
     actions = jnp.concatenate([gold[:, None], *tops], -1)
     same = actions[:, :, None] == actions[:, None, :]

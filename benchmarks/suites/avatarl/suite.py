@@ -7,7 +7,7 @@ original on, is in `plain.py`; updates of a student are in `training.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -59,7 +59,7 @@ def run(options: Options, result: Result, say: Say) -> None:
     total = 0.3 if options.quick else 5.0
     contest = Contest(result, Budget(SAMPLE_S, total_s=total), say)
     prepare_libraries(options.threads)
-    result.settings |= {**asdict(METHOD), "dtype": "float32", "jax_async_dispatch": False}
+    result.settings |= {**METHOD._asdict(), "dtype": "float32", "jax_async_dispatch": False}
     cases = QUICK_CASES if options.quick else CASES
     measure("loss", cases["loss"], contest)
     measure_memory(QUICK_HELD if options.quick else HELD, contest)

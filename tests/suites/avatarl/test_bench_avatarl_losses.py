@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import loopless as ll
 from loopless.bench.contest import Call, enter
 from loopless.reference import avatarl as twin
-from suites.avatarl import plain
+from suites.avatarl import losses, plain
 from suites.avatarl.losses import CROSS_ENTROPY, VARIANTS, Losses, answer
 from suites.avatarl.plain import CONTENDERS, OTHERS
 from suites.avatarl.plain import PROPOSAL_CONTENDERS as PROPOSED
@@ -22,8 +23,8 @@ def test_the_plain_answer_is_the_loop_twins(case, variant):
     found = case.answer(variant)
     loss, _ = twin.avatarl_loss(*case.arrays, **settings)
     gradients = twin.avatarl_gradients(*case.arrays, **settings)
-    np.testing.assert_allclose(found.losses.mean(), loss, rtol=1e-12)
-    np.testing.assert_allclose(found.gradients / case.count, gradients, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(found[0], loss, rtol=1e-12)
+    np.testing.assert_allclose(found[1], gradients, rtol=1e-9, atol=1e-15)
 
 
 def test_the_plain_cross_entropy_is_the_loop_twins():
@@ -31,22 +32,49 @@ def test_the_plain_cross_entropy_is_the_loop_twins():
     ones = np.ones((CASE.count, 1))
     loss, gradients = twin.soft_cross_entropy(student, gold[:, None], ones)
     found = CASE.answer(CROSS_ENTROPY)
-    np.testing.assert_allclose(found.losses.mean(), loss, rtol=1e-12)
-    np.testing.assert_allclose(found.gradients / CASE.count, gradients, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(found[0], loss, rtol=1e-12)
+    np.testing.assert_allclose(found[1], gradients, rtol=1e-9, atol=1e-15)
 
 
-def test_blocks_of_rows_change_nothing(monkeypatch):
-    whole = answer(*CASE.arrays, CASE.top_k, "full")
-    monkeypatch.setattr("suites.avatarl.losses.BLOCK", 2 * CASE.vocabulary)
-    parts = answer(*CASE.arrays, CASE.top_k, "full")
-    assert np.array_equal(whole.gradients, parts.gradients)
-    assert np.array_equal(whole.margins, parts.margins)
+@pytest.mark.parametrize("variant", [*VARIANTS, CROSS_ENTROPY])
+def test_an_answer_that_is_not_the_twins_is_an_error(monkeypatch, variant):
+    right = losses.in_float64
+
+    def wrong(*arguments):
+        loss, gradient = right(*arguments)
+        return loss, gradient * (1 + 1e-6)
+
+    monkeypatch.setattr(losses, "in_float64", wrong)
+    with pytest.raises(RuntimeError, match="loop twin"):
+        answer(*CASE.arrays, CASE.top_k, variant)
+
+
+def test_no_row_is_close_to_a_threshold():
+    case = Losses(20, 4, 300)
+    assert losses.margins(*case.arrays, case.top_k).min() > 1e-4
 
 
 @pytest.mark.parametrize("variant", ["fixed", "full"])
-def test_no_row_is_close_to_a_threshold(variant):
-    case = Losses(20, 4, 300)
-    assert case.answer(variant).margins.min() > 1e-4
+def test_where_a_reward_comes_or_goes_there_is_no_margin(variant):
+    student, critic, gold = (x[:1] for x in Losses(7, 7, 3).arrays)  # every token is an action
+    unsure = critic.astype(np.float64)
+    unsure[0, gold[0]] -= 20
+
+    def mixed(share):
+        return share * unsure + (1 - share) * critic
+
+    def rewarded(share):
+        actions, present = ll.avatarl_actions(student, mixed(share), gold, top_k=7)
+        rewards = ll.avatarl_rewards(mixed(share), actions, present, variant=variant)
+        return set(actions[0][rewards[0] > 0].tolist())
+
+    low, high = 0.0, 1.0
+    assert rewarded(low) != rewarded(high)
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rewarded(middle) == rewarded(low) else (low, middle)
+    assert losses.margins(student, mixed(low), gold, 7) < 1e-6
+    assert losses.margins(student, mixed(0.0), gold, 7) > 1e-4
 
 
 @pytest.mark.slow
