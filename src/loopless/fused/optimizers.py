@@ -58,8 +58,11 @@ def check(optimizer: Any, where: str) -> None:
             )
 
 
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
 def _has_tensors(group: dict) -> bool:
-    return any(isinstance(x, torch.Tensor) for x in (group["lr"], *group.get("betas", ())))
+    return not _TENSORS.isdisjoint(map(type, (group["lr"], *group.get("betas", ()))))
 
 
 def has_hooks(optimizer: Any) -> bool:
