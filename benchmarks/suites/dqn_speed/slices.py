@@ -199,13 +199,15 @@ PATIENCE_S = 30
 class Worker(AbstractContextManager):
     """A run in a child; a call makes a slice there. Use it in a `with`, which ends the child.
 
-    The child has two cores and as many threads as it likes, and runs `main`.
+    The child has two cores and as many threads as it likes, and runs the `main` of `module`.
     """
 
-    def __init__(self, case: Slice, changes: dict[str, Any]) -> None:
+    def __init__(
+        self, case: Any, changes: dict[str, Any], module: str = "suites.dqn_speed.slices"
+    ) -> None:
         request = json.dumps([case.trainer, asdict(case), changes])
         self._child = subprocess.Popen(
-            command_line("suites.dqn_speed.slices", request),
+            command_line(module, request),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=unlimited(),
         )  # fmt: skip
         try:

@@ -248,6 +248,7 @@ def _estimate_called(name, floats, terminated, truncated, valid, numbers, axis):
         return [x.contiguous() for x in outs]
     outs = tuple([empty(shape, _NUMPY_DTYPES[first.dtype]) for _ in range(recipe.outputs)])
     sizes = numpy_scan.plain_sizes(shape, axis)
+    assert sizes is not None  # there are two axes
     numpy_scan.kernel(recipe, sizes[2])(
         *sizes,
         None if valid is None else valid.data_ptr(),
@@ -279,7 +280,9 @@ class _Called(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
         terminated, truncated, *valid = ctx.saved_tensors
-        name, valid = NAMED[ctx.name].adjoint.name, valid[0] if ctx.masked else None
+        adjoint, valid = NAMED[ctx.name].adjoint, valid[0] if ctx.masked else None
+        assert adjoint is not None  # every estimator that can be called has one
+        name = adjoint.name
         out = _estimate(name, list(gradients), terminated, truncated, valid, ctx.numbers, ctx.axis)
         return None, None, None, None, None, None, *out
 
