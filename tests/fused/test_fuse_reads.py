@@ -12,6 +12,7 @@ from support.fused import Pair, batches, eager, first, memory, network
 from torch import nn
 
 import loopless as ll
+from loopless.fused.step import MANY_SHAPES
 
 ONE = first(batches(1, torch.float64))
 DATA = batches(2, torch.float64)
@@ -148,6 +149,22 @@ def test_a_number_that_keeps_changing_is_told_from_the_third_time_on():
         warnings.simplefilter("error")
         step(one)
     assert len(step.programs) == 4
+
+
+@pytest.mark.slow
+def test_batches_of_ever_new_shapes_are_told_once():
+    pair = Pair(sgd)
+    step = ll.fuse(lambda net, batch: net(batch["obs"]).mean(), pair.fused, pair.optimizers[0])
+    obs = first(batches(1))["obs"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in range(1, MANY_SHAPES):
+            step({"obs": obs[:rows]})
+    with pytest.warns(UserWarning, match="6th shape of a batch.*pad batches to a few lengths"):
+        step({"obs": obs[:MANY_SHAPES]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step({"obs": obs[: MANY_SHAPES + 1]})
 
 
 def test_numbers_in_the_batch_and_tensors_beside_it_are_arguments():

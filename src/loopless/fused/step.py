@@ -21,6 +21,8 @@ from loopless.fused.reads import Reading
 from loopless.fused.stages import parse
 from loopless.refusals import check_choice, refuse
 
+MANY_SHAPES = 6  # of batches, after which it is said that each is compiled
+
 
 def fuse(
     loss: Any,
@@ -224,6 +226,7 @@ class Step:
             names = batches.names(call.structure)
             shapes = {name: a.shape for name, a in zip(names, call.arrays, strict=True)}
             self._compiled[key] = compiled, Program(call.updates or 1, shapes)
+            self._tell_shapes()
         self._numbers = reading.numbers
         compiled, program = self._compiled[key]
         return Plan(compiled, program, reading, self._stages, self._followers, call)
@@ -240,6 +243,17 @@ class Step:
                         "as a further argument of the loss",
                         stacklevel=5,
                     )
+
+    def _tell_shapes(self) -> None:
+        """Warn about batches of ever new shapes: each of them is a program of its own."""
+        shapes = {tuple(program.shapes.values()) for _, program in self._compiled.values()}
+        if len(shapes) == MANY_SHAPES:
+            warnings.warn(
+                f"fuse: this is the {MANY_SHAPES}th shape of a batch, and every shape is compiled "
+                "anew, for about a second; pad batches to a few lengths and give each row a "
+                f"weight, 0 for padding ({first_line(self._stages[0].loss)})",
+                stacklevel=5,
+            )
 
     def _time(self, plan: Plan, call: Call, vectors: list, large: list) -> None:
         """Time the program beside eager PyTorch, and choose the faster."""
