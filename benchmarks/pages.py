@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import log10
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -164,12 +165,15 @@ def grid(
     return markdown_table([head, *columns], lines, "l" + "r" * len(columns))
 
 
-def claims(head: str, one: str, rows: Sequence[Measurement], gains: bool = False) -> Lines:
-    """Return the table of proposals: what was claimed of each, and what was measured."""
-    lines = [
-        [row.contender, row.claim, cell(row), *([_gain(row)] if gains else [])] for row in rows
-    ]
-    return markdown_table([head, "claimed", one, *["gain"] * gains], lines, "llr" + "r" * gains)
+def proposals(result: Result, what: str, title: str = "") -> list[Lines]:
+    """Return a table of proposals for each case: what was claimed, measured, and perhaps gained."""
+    parts = []
+    for case, rows in grouped(section(result, table.ABLATION), attrgetter("case")).items():
+        gains = any(map(_gain, rows))
+        lines = [[row.contender, row.claim, cell(row), *[_gain(row)] * gains] for row in rows]
+        head = [f"{title}; {case}" if title else case, "claimed", what, *["gain"] * gains]
+        parts.append(markdown_table(head, lines, "llr" + "r" * gains))
+    return parts
 
 
 def _gain(row: Measurement) -> str:

@@ -20,7 +20,7 @@ from loopless.bench.result import Headline, Measurement, Result, Role
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, attach, beside
 from loopless.bench.timing import Budget
-from pages import Lines, claims, grid, section
+from pages import Lines, grid, proposals, section
 from suites.allo_speed import cases
 from suites.allo_speed.cases import ORIGINAL, OURS, TOLERANCE, Follower, Learning
 from suites.processes import (
@@ -131,9 +131,7 @@ def seconds_of_plots(case: Learning, count: int = PLOTS) -> float:
 def page(result: Result) -> list[Lines]:
     """Lay out the results page: a table for each section, the proposals with their claims."""
     grids = [grid(TITLES[name], section(result, name)) for name in ("steps", "whole")]
-    proposed = section(result, "proposals")
-    head = f"{TITLES['proposals']}; {SMALL.label}"
-    return [*grids, *([claims(head, "one step", proposed, gains=True)] if proposed else [])]
+    return [*grids, *proposals(result, "one step", TITLES["proposals"])]
 
 
 FASTER = {256: 5.0, 1024: 12.0}  # steps a second, by batch

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, attach, beside, ratio, stated, values
 from loopless.bench.timing import Budget
 from loopless.process import peak_bytes, resident_bytes
-from pages import Lines, cell, grid, grouped, markdown_table, section
+from pages import Lines, grid, proposals, section
 from suites.avatarl import plain
 from suites.avatarl.losses import METHOD, Losses
 from suites.avatarl.plain import FULL, JAX_ENTROPY, LOOPED, SUBSET, TORCH_ENTROPY, our_name
@@ -154,18 +153,8 @@ def page(result: Result) -> list[Lines]:
         "training": "training, end to end",
         "top_k": "the k largest of each row",
     }
-    tables = [grid(head, rows) for name, head in heads.items() if (rows := section(result, name))]
-    for case, proposed in grouped(section(result, "proposals"), attrgetter("case")).items():
-        rows = [
-            [row.contender, row.claim, cell(row).removesuffix(" (wrong)"), _answer(row)]
-            for row in proposed
-        ]
-        tables.append(markdown_table([case, "claimed", "measured", "answer"], rows, "llrl"))
-    return tables
-
-
-def _answer(row: Measurement) -> str:
-    return "the original's" if row.status == "ok" else f"another: {row.reason}"
+    grids = [grid(head, section(result, name)) for name, head in heads.items()]
+    return [*grids, *proposals(result, "measured")]
 
 
 SMALL_V, LARGE_V = 65, 50304  # vocabularies for which something is promised

@@ -32,7 +32,6 @@ from suites.q_learning.peers import BASELINES, SBX
 from suites.q_learning.updates import Rules
 
 ENV = "CartPole-v1"
-EAGER = "PyTorch, eager loop"
 REJAX, PUREJAXRL = "rejax", "PureJaxRL's form, written plainly"
 BUFFER, STARTS = 10_000, 1_000
 EPSILON = 0.05  # from the start on: random actions cost less than chosen ones
@@ -271,10 +270,9 @@ def judge_steps(case: Slice, rows: Rows, factors: Factors) -> list[Measurement]:
     rows = as_rates(case, rows)
     speed = speeds(rows)
     for name, factor in factors.items():
-        others = [EAGER] if EAGER in speed else []
-        others = others if factor else [BASELINES, SBX, *others]
-        targets = as_fast(rows, name, dict.fromkeys((BASELINES, SBX), factor)) if factor else []
-        rows = attach(rows, name, [*targets, *beside(rows, name, others)])
+        others = BASELINES, SBX
+        promised = as_fast(rows, name, dict.fromkeys(others, factor)) if factor else None
+        rows = attach(rows, name, promised or beside(rows, name, others))
     for name in AGENTS:
         gain = ratio(speed.get(name), speed.get(COMPILED))
         rows = attach(rows, name, [stated(gain, f"× as fast as {SEEDS} runs in turn")])

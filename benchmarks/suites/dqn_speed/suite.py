@@ -1,24 +1,22 @@
-"""The suite `dqn_speed`: DQN's steps a second against peers and an eager loop.
+"""The suite `dqn_speed`: DQN's steps a second against peers.
 
 `slices.py` has the cases, our trainers cut into timed calls, and what the suite of PPO shares; the
-loop written plainly is in `plain.py`, and other libraries are in `peers.py`.
+form written plainly is in `plain.py`, and other libraries are in `peers.py`. Eager PyTorch is in
+the suite `own_code`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from loopless.bench.contest import Contest
-from loopless.bench.result import Measurement, Result
+from loopless.bench.result import Result
 from loopless.bench.suites import Options, Say
-from loopless.bench.targets import Rows, as_fast, attach
 from pages import tables
 from suites.dqn_speed import peers, plain, slices
-from suites.dqn_speed.slices import COMPILED, EAGER, HOSTED, Training
+from suites.dqn_speed.slices import COMPILED, HOSTED, Training
 
 SLICE, QUICK_SLICE = Training(5_000), Training(1_000)
-FOUNDING = Training(400, (64,), 32, every=4, updates=4, repeats=8)
 # Cases of the race against compiled peers, and how many times as fast ours must be.
 TEN_ENVS: dict[Training, tuple[float, ...]] = {
     Training(5_000, envs=10): (1.5, 3.0),
@@ -39,7 +37,6 @@ HEADLINES = (
 )
 
 FASTER: slices.Factors = {HOSTED: 6.0, COMPILED: 18.0, slices.OVERLAPPED: 14.0}
-FOUNDING_FACTOR = 20.0
 
 
 def run(options: Options, result: Result, say: Say) -> None:
@@ -50,21 +47,12 @@ def run(options: Options, result: Result, say: Say) -> None:
     names += ("loss", "gamma", "max_gradient_norm")
     settings = {name: getattr(config, name) for name in names}
     contest = slices.start(case, settings, options, result, say)
-    measure_steps(case, FOUNDING, contest)
-    measure_compiled(dict(list(TEN_ENVS.items())[:1]) if options.quick else TEN_ENVS, contest)
+    measure(case, dict(list(TEN_ENVS.items())[:1]) if options.quick else TEN_ENVS, contest)
 
 
-def measure_steps(case: Training, founding: Training, contest: Contest) -> None:
-    slices.race_slices(case, [*peers.CONTENDERS, plain.CONTENDER], FASTER, contest)
-    judge = partial(judge_founding, founding)
-    contest.run("steps", founding, [slices.IN_HOST, plain.CONTENDER], judge)
-
-
-def measure_compiled(cases: Mapping[Training, tuple[float, ...]], contest: Contest) -> None:
-    for case, factors in cases.items():
-        slices.race_compiled(case, (peers.COMPILED, plain.COMPILED), factors, contest)
-
-
-def judge_founding(case: Training, rows: Rows) -> list[Measurement]:
-    rows = slices.as_rates(case, rows)
-    return attach(rows, HOSTED, as_fast(rows, HOSTED, {EAGER: FOUNDING_FACTOR}))
+def measure(
+    case: Training, ten_envs: Mapping[Training, tuple[float, ...]], contest: Contest
+) -> None:
+    slices.race_slices(case, peers.CONTENDERS, FASTER, contest)
+    for each, factors in ten_envs.items():
+        slices.race_compiled(each, (peers.COMPILED, plain.COMPILED), factors, contest)

@@ -87,10 +87,10 @@ class Learner:
 class Sampler:
     """Uniform draws from contiguous tensors, which are remembered until `drawn` is called."""
 
-    def __init__(self, stored: dict[str, np.ndarray], remembers: bool = True) -> None:
+    def __init__(self, stored: dict[str, np.ndarray]) -> None:
         self.fields = {name: torch.from_numpy(values) for name, values in stored.items()}
         self.count = len(stored["obs"])
-        self._drawn: list[Any] | None = [] if remembers else None
+        self._drawn: list[Any] | None = []
 
     def rows(self, batch: int) -> Any:
         rows = torch.randint(self.count, (batch,))

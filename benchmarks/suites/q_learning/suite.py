@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from loopless.bench.result import Headline, Measurement, Result
 from loopless.bench.suites import Options, Say
 from loopless.bench.targets import Rows, as_fast, attach, beside, values
 from loopless.bench.timing import Budget
-from pages import Lines, claims, grid, grouped, section
+from pages import Lines, grid, grouped, proposals, section
 from suites.processes import jax, jnp, prepare_like_training
 from suites.promises import limit, per_item
 from suites.q_learning import plain, updates
@@ -86,9 +85,7 @@ def page(result: Result) -> list[Lines]:
         )
         for shape, rows in shapes.items()
     ]
-    for case, rows in grouped(section(result, "proposals"), attrgetter("case")).items():
-        tables.append(claims(case, "one update", rows))
-    return tables
+    return [*tables, *proposals(result, "measured")]
 
 
 JUDGED_AT = 32  # updates in one call

@@ -323,14 +323,6 @@ class Trajectories:
         return law
 
 
-class Ingest(Trajectories):
-    """The same rows, put into a new buffer; the check draws pairs from it."""
-
-    @property
-    def label(self) -> str:
-        return f"ingest {short(self.size)} steps"
-
-
 REPEATS = 100
 
 

@@ -22,7 +22,7 @@ from loopless.bench.targets import Rows, as_fast, at_least, attach, beside, rati
 from loopless.bench.timing import Budget
 from pages import tables
 from suites.processes import jax
-from suites.promises import fastest, limit
+from suites.promises import fastest
 from suites.replay import cases, peers, plain
 from suites.replay.cases import FIELDS, Arrays, Sampler, sampler
 from suites.replay.peers import BASELINES, CPPRB, FLASHBAX, TORCHRL
@@ -34,7 +34,6 @@ TITLES = {
     "prioritized": "Prioritized: draw, weights, update",
     "episodic": "Pairs of one segment at a truncated-geometric gap, 1000 rows × 1001 steps",
     "adding": "Adding to a full buffer",
-    "ingest": "Filling an episodic buffer",
     "device": "Inside a jitted scan on the CPU",
 }
 HOST = "uniform", "one call", "prioritized", "episodic", "adding"
@@ -76,7 +75,6 @@ FACTORS = {
 }
 TENSOR_PEERS = (BASELINES, TORCHRL)  # return tensors; stated beside ours that does
 ONE_CALL_FACTOR = 20.0
-INGEST_S = 1.0
 
 
 def run(options: Options, result: Result, say: Say) -> None:
@@ -121,7 +119,6 @@ def measure(
           for n in batches),
         ("adding", cases.Adding(steps, ENVS), (OUR_ADDING, *peers.ADDING_PEERS),
          partial(judge, "adding")),
-        ("ingest", cases.Ingest(rows, BATCH), OUR_INGEST, judge_ingest),
     ]  # fmt: skip
     for name, case, contenders, judge_rows in races:
         contest.run(name, case, contenders, judge_rows)
@@ -145,10 +142,6 @@ def judge_one_call(rows: Rows) -> Rows:
     return attach(rows, NUMPY, [at_least(ONE_CALL_FACTOR, faster, text)])
 
 
-def judge_ingest(rows: Rows) -> Rows:
-    return limit(rows, INGEST_S, "s")
-
-
 def measure_scanned(sizes: Iterable[int], contest: Contest) -> None:
     """Race what compiled trainers do: draw; add and draw; draw by priority and update."""
     contenders = OUR_SCANNED, peers.FLASHBAX_SCANNED
@@ -158,7 +151,7 @@ def measure_scanned(sizes: Iterable[int], contest: Contest) -> None:
             contest.run("device", case, contenders, partial(judge, "device"))
 
 
-NUMPY, TORCH, PADDED = "loopless", "loopless, PyTorch", "loopless, from_padded"
+NUMPY, TORCH = "loopless", "loopless, PyTorch"
 
 
 def _read(output: dict[str, Any]) -> Arrays:
@@ -183,22 +176,9 @@ def _prioritized(case: cases.Prioritized, library: str = "numpy") -> Sampler:
     return case.sampler(draw, buffer.update_priorities, _read)
 
 
-def _filled(case: cases.Trajectories) -> Any:
-    """Return a new buffer, filled row by row."""
-    buffer = ll.EpisodicReplayBuffer(case.size, {"obs": ((2,), np.float32)})
-    for obs, terminals in zip(case.obs, case.terminals, strict=True):
-        buffer.add_episode(obs=obs, terminals=terminals)
-    return buffer
-
-
-def _padded(case: cases.Trajectories) -> Any:
-    return ll.EpisodicReplayBuffer.from_padded(case.obs, case.terminals)
-
-
-def _episodic(case: cases.Trajectories, fill: Callable = _filled, fills: bool = False) -> Sampler:
-    """Return a sampler that times drawing, or filling; the check draws from what was filled."""
-    draw = partial(fill(case).sample, case.batch, discount=cases.DISCOUNT)
-    return Sampler((lambda: fill(case)) if fills else draw, dict, draw)
+def _episodic(case: cases.Trajectories) -> Sampler:
+    buffer = ll.EpisodicReplayBuffer.from_padded(case.obs, case.terminals)
+    return sampler(partial(buffer.sample, case.batch, discount=cases.DISCOUNT), dict)
 
 
 def _adding(case: cases.Adding) -> Call:
@@ -242,8 +222,4 @@ BATCH_BY_BATCH = _ours(
 OUR_PRIORITIZED = (_ours(NUMPY, _prioritized), _ours(TORCH, partial(_prioritized, library="torch")))
 OUR_EPISODIC = _ours(NUMPY, _episodic)
 OUR_ADDING = _ours(NUMPY, _adding)
-OUR_INGEST = (
-    _ours(NUMPY, partial(_episodic, fills=True), "a new buffer, a call a row"),
-    _ours(PADDED, partial(_episodic, fill=_padded, fills=True), "a new buffer, one call"),
-)
 OUR_SCANNED = _ours(NUMPY, _scanned)

@@ -8,7 +8,7 @@ import pytest
 
 from loopless.bench.contest import Call, Contender, enter
 from suites.dqn_speed import peers, plain, slices
-from suites.dqn_speed.slices import BUFFER, STARTS, TARGET_EVERY, Training
+from suites.dqn_speed.slices import Training
 from suites.q_learning import updates
 
 SMALL = Training(40, (6, 6), 8, every=10)
@@ -22,8 +22,6 @@ pytestmark = pytest.mark.slow
     [
         (slices.IN_HOST, OFTEN),
         (slices.CONTENDERS[1], SMALL),
-        (plain.CONTENDER, SMALL),
-        (plain.CONTENDER, OFTEN),
         *((peer, SMALL) for peer in peers.CONTENDERS),
         *((peer, replace(SMALL, envs=10)) for peer in (peers.COMPILED, plain.COMPILED)),
     ],
@@ -89,21 +87,3 @@ def test_everyone_is_told_the_same():
     assert config.learning_rate == told["learning_rate"]
     assert config.explore_start == config.explore_end == told["exploration_final_eps"]
     assert not config.problems()
-
-
-def test_the_eager_loop_stores_true_successors_and_ends():
-    loop = plain.Loop(SMALL)
-    ring, rows = loop.ring, np.arange(STARTS - 1)
-    goes_on = np.all(ring["next_obs"][rows] == ring["obs"][rows + 1], 1)
-    assert np.array_equal(goes_on, ~ring["terminated"][rows])  # no episode was as long as 500
-    assert 0 < ring["terminated"][rows].sum() < STARTS / 5
-    assert loop.sampler.count == STARTS < BUFFER
-
-
-def test_the_eager_loop_learns_and_its_target_follows():
-    loop = plain.Loop(replace(SMALL, steps=TARGET_EVERY))
-    before = loop.learner.online[0].weight.detach().clone()
-    loop()
-    after, target = (x[0].weight.detach() for x in (loop.learner.online, loop.learner.target))
-    assert not before.equal(after)
-    assert target.equal(after)

@@ -31,8 +31,7 @@ def result():
     patch.setattr(slices.os, "cpu_count", lambda: 1)
     made = Result("dqn_speed", {"threads": 1}, MACHINE)
     contest = Contest(made, SHORT, lambda _: None, peers=False)
-    suite.measure_steps(Training(40, (6,), 8), Training(8, (6,), 8, 4, 2, 2), contest)
-    suite.measure_compiled({Training(40, (6,), 8, envs=10): (1.5,)}, contest)
+    suite.measure(Training(40, (6,), 8), {Training(40, (6,), 8, envs=10): (1.5,)}, contest)
     patch.undo()
     return made
 

@@ -8,11 +8,11 @@ from loopless.bench.result import Measurement
 from suites.replay import suite
 from suites.replay.peers import BASELINES, CPPRB, FLASHBAX, TORCHRL
 from suites.replay.plain import LOOP, PROPOSED
-from suites.replay.suite import NUMPY, PADDED, TORCH
+from suites.replay.suite import NUMPY, TORCH
 
 
 def row(name, value, role="peer", **changes):
-    role = "ours" if name in (NUMPY, TORCH, PADDED) else role
+    role = "ours" if name in (NUMPY, TORCH) else role
     return Measurement("section", "case", name, "some", role, value=value, **changes)
 
 
@@ -53,12 +53,6 @@ def verdicts(judge, times, name=NUMPY):
 def test_ratios_are_judged(judge, times, met):
     expected = [None if each is None else bool(each) for each in met]
     assert verdicts(judge, {NUMPY: 1.0} | times) == expected
-
-
-@pytest.mark.parametrize(("seconds", "met"), [(0.9, [True]), (1.1, [False])])
-@pytest.mark.parametrize("name", [NUMPY, PADDED])
-def test_ingest_has_a_second(name, seconds, met):
-    assert verdicts(suite.judge_ingest, {NUMPY: seconds, PADDED: seconds}, name) == met
 
 
 def test_our_tensors_against_theirs_are_stated():

@@ -7,7 +7,7 @@ import pytest
 
 from loopless.bench.contest import enter
 from suites.replay import peers, plain, suite
-from suites.replay.cases import Adding, Ingest, Prioritized, Scanned, Trajectories, Uniform
+from suites.replay.cases import Adding, Prioritized, Scanned, Trajectories, Uniform
 
 UNIFORM, MANY = Uniform(1000, 64), Uniform(1000, 16, 4)
 PRIORITIZED = Prioritized(1000, 64)
@@ -22,7 +22,6 @@ OURS = [
     *((contender, PRIORITIZED) for contender in suite.OUR_PRIORITIZED),
     (suite.OUR_EPISODIC, PAIRS),
     (suite.OUR_ADDING, ADDING),
-    *((contender, Ingest(3, 256)) for contender in suite.OUR_INGEST),
     (plain.UNIFORM_LOOP, UNIFORM),
     (plain.UNIFORM_LOOP, MANY),
     (plain.PRIORITIZED_LOOP, Prioritized(100, 64)),

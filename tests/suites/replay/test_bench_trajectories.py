@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loopless.reference import episodic as reference
-from suites.replay.cases import DISCOUNT, SEGMENT, STEPS, Ingest, Trajectories
+from suites.replay.cases import DISCOUNT, SEGMENT, STEPS, Trajectories
 
 CASE = Trajectories(3, 256)
 HORIZONS = np.array(reference.horizons(CASE.terminals[0], "double"))
@@ -88,4 +88,3 @@ def test_right_reports_pass():
 
 def test_labels_say_what_is_done():
     assert CASE.label == "episodic, 256 of 3k"
-    assert Ingest(1000, 256).label == "ingest 1M steps"
