@@ -151,6 +151,7 @@ EAGER_CONTENDERS = tuple(
 
 
 SHIPPED = "as shipped: a debug line formatted at each loss"
+WITHOUT_THE_LINE = "deleting the debug line"
 NO_GRAD = "proposed: all values under no_grad"
 RESIDUAL = "proposed: s and s' in one pass, gradient through both"
 ONE_PASS = "proposed: s and s' in one pass, targets constant"
@@ -243,6 +244,8 @@ PROPOSALS = tuple(
         (SHIPPED, _made_by(_one_by_one(_shipped)),
          "the loss takes 0.378 ms, because its operations are not vectorised",
          "they are; what takes the time is the text of two tensors, built at every log level"),
+        (WITHOUT_THE_LINE, _made_by(_one_by_one(Learner.loss)), "751 → 173 µs a loss in SLM-Lab",
+         "nothing else is changed"),
         (NO_GRAD, _made_by(_one_by_one(_no_grad)), "saves the graph",
          "as written: there is nothing to go backward through"),
         (RESIDUAL, _made_by(_one_by_one(partial(_in_one_pass, constant=False))),

@@ -119,6 +119,7 @@ def test_a_result_that_is_not_finite_is_wrong():
     ("proposal", "status"),
     [
         (plain.SHIPPED, "ok"),
+        (plain.WITHOUT_THE_LINE, "ok"),
         (plain.NO_GRAD, "failed"),
         (plain.RESIDUAL, "disagrees"),
         (plain.ONE_PASS, "ok"),
