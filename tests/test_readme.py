@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from loopless import reference
@@ -59,21 +58,8 @@ def example(word):
     return code, names
 
 
-def test_the_prioritized_example_runs():
-    code, names = example("PrioritizedReplayBuffer")
-    assert names["batch"]["weights"].shape == (256,)
-    assert (names["batch"]["discount"] > 0).all()
-    assert not np.allclose(names["buffer"].priorities, 1)
-    assert len(code.splitlines()) <= 12
-
-
-def test_the_episodic_example_runs_and_crosses_no_end():
-    code, names = example("EpisodicReplayBuffer")
-    batch = names["batch"]
-    place = batch["indices"] % 1001
-    assert (place // 77 == (place + batch["gap"]) // 77).all()
-    assert names["goals"]["goal"].shape == (256, 2)
-    assert len(code.splitlines()) <= 10
+def test_it_is_short_enough_to_be_read():
+    assert len(README.splitlines()) <= 200
 
 
 def test_the_example_runs_and_is_right():
