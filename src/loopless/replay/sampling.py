@@ -30,9 +30,11 @@ def kernels() -> Any:
 
     They are imported on first use: importing Numba takes longer than many programs run.
     """
-    from loopless.compiled import episodic, ring, successors, tree
+    from loopless.compiled import episodic, ring, segments, successors, tree
 
-    return SimpleNamespace(episodic=episodic, ring=ring, successors=successors, tree=tree)
+    return SimpleNamespace(
+        episodic=episodic, ring=ring, segments=segments, successors=successors, tree=tree
+    )
 
 
 def new_generator(seed) -> np.ndarray:

@@ -5,10 +5,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopless.compiled import segments
 from loopless.reference import episodic as reference
-from loopless.replay.host.episodic.episodes import CONVENTIONS, horizons, odd_run
+from loopless.replay.host.episodic.episodes import CONVENTIONS, mark_rows
 
-SIZES = st.integers(1, 40)
+
+def horizons(marks, last, convention, valid=None):
+    """Return the horizons of rows whose last steps are given."""
+    return mark_rows(marks, lengths_of(last), convention, valid)[0]
+
+
+def odd_run(marks, last):
+    """Return (row, step, length) of the first odd run, or None."""
+    problem, *where = mark_rows(marks, lengths_of(last), "double")[2]
+    return tuple(where) if problem == segments.ODD_RUN else None
+
+
+def lengths_of(last):
+    return np.diff(np.flatnonzero(last), prepend=-1)
 
 
 def laid_end_to_end(rows):

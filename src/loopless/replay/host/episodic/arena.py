@@ -33,18 +33,47 @@ class RowQueue:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.steps = 0
+        self.position = 0  # where the newest row ends
         self._first = self._end = 0  # live rows of the table; those before are gone
         self._table = np.zeros((3, 16), np.int64)
         self._weights = np.ones((2, 16))
-        self._refresh()
+        self._live: np.ndarray | None = None
 
     @property
     def rows(self) -> int:
         return self._end - self._first
 
     @property
+    def table(self) -> np.ndarray:
+        """Return what the samplers read, [3, rows + 1]: begins, ends, starts before each row."""
+        if self._live is None:
+            self._live = self._table[:, self._first : self._end + 1]
+        return self._live
+
+    @property
+    def begins(self) -> np.ndarray:
+        return self.table[0, :-1]
+
+    @property
+    def ends(self) -> np.ndarray:
+        return self.table[1, :-1]
+
+    @property
+    def starts_before(self) -> np.ndarray:
+        return self.table[2]
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self._weights[0, self._first : self._end]
+
+    @property
+    def start_weights(self) -> np.ndarray:
+        """Return the sum of the weights of each row's starts."""
+        return self._weights[1, self._first : self._end]
+
+    @property
     def starts(self) -> int:
-        return int(self.starts_before[-1] - self.starts_before[0])
+        return int(self._table[2, self._end] - self._table[2, self._first])
 
     @property
     def offsets(self) -> np.ndarray:
@@ -83,37 +112,35 @@ class RowQueue:
             raise ValueError(f"{where}: no step is stored at {list_first(missing)}.")
         return rows
 
-    def place(self, length: int) -> tuple[int, int]:
-        """Return where a block of `length` steps would begin, and how many rows are in its way."""
-        begin = int(self.ends[-1]) if self.rows else 0
-        rest = -begin % self.capacity
-        if 0 < rest < length:
-            begin += rest
-        return begin, int(np.searchsorted(self.begins, begin + length - self.capacity))
+    def begin_of(self, length: int) -> int:
+        """Return where a row of `length` steps would begin."""
+        rest = -self.position % self.capacity
+        return self.position + rest if 0 < rest < length else self.position
 
-    def append(self, begin: int, lengths: np.ndarray, starts: np.ndarray) -> None:
-        """Enter rows of these `lengths`, with this many `starts` each, from position `begin` on."""
-        self._make_room(len(lengths))
-        new = slice(self._end, self._end + len(lengths))
-        ends = begin + np.cumsum(lengths)
-        self._table[0, new] = ends - lengths
-        self._table[1, new] = ends
-        before = self._table[2, self._end]
-        self._table[2, new.start + 1 : new.stop + 1] = before + np.cumsum(starts)
-        self._weights[0, new], self._weights[1, new] = 1, starts
-        self._end = new.stop
-        self.steps += int(lengths.sum())
-        self._refresh()
+    def in_the_way(self, end: int) -> int:
+        """Return how many rows would be overwritten by new ones that reach to position `end`."""
+        limit = end - self.capacity
+        return kernels().segments.rows_before(self._table, self._first, self._end, limit)
+
+    def append(self, begin: int, lengths, starts, pairs, horizons) -> None:
+        """Enter rows from position `begin` on; `compiled.segments.enter` says what is listed."""
+        rows = len(lengths)
+        if self._end + rows >= self._table.shape[1]:  # one more than rows: where starts end
+            self._make_room(rows)
+        enter, end = kernels().segments.enter, self._end
+        steps = enter(self._table, self._weights, end, begin, lengths, starts, pairs, horizons)
+        self._end += rows
+        self.steps += steps
+        self.position, self._live = begin + steps, None
 
     def drop(self, rows: int) -> None:
         """Forget the oldest `rows`."""
-        self.steps -= int(self.ends[:rows].sum() - self.begins[:rows].sum())
-        self._first += rows
-        self._refresh()
+        if rows:
+            self.steps -= kernels().segments.count_steps(self._table, self._first, rows)
+            self._first += rows
+            self._live = None
 
     def _make_room(self, rows: int) -> None:
-        if self._end + rows < self._table.shape[1]:  # one more than rows: where starts end
-            return
         live = slice(self._first, self._end + 1)
         size = max(16, 2 * (self.rows + rows))
         table, weights = np.zeros((3, size), np.int64), np.ones((2, size))
@@ -121,13 +148,6 @@ class RowQueue:
         weights[:, : self.rows + 1] = self._weights[:, live]
         self._table, self._weights = table, weights
         self._first, self._end = 0, self.rows
-
-    def _refresh(self) -> None:
-        live = slice(self._first, self._end)
-        self.begins, self.ends = self._table[0, live], self._table[1, live]
-        self.weights, self.start_weights = self._weights[:, live]
-        self.table = self._table[:, self._first : self._end + 1]  # what the samplers read
-        self.starts_before = self.table[2]  # [rows + 1]
 
 
 class Arena:
@@ -168,13 +188,31 @@ class Arena:
         return self.rows_weighted or self.steps_weighted
 
     def write(self, rows: Rows) -> None:
-        """Store checked `rows` side by side, in place of the oldest."""
-        steps = int(rows.lengths.sum())
-        begin, in_the_way = self.queue.place(steps)
+        """Store one checked row in place of the oldest."""
+        steps, queue = len(rows.horizons), self.queue
+        begin = queue.begin_of(steps)
         self.rows.announce(begin % self.capacity, steps)
-        self.queue.drop(in_the_way)
+        queue.drop(queue.in_the_way(begin + steps))
         self.rows.write(begin % self.capacity, steps, rows.arrays)
         self.enter(begin, rows.lengths, rows.horizons, rows.starts)
+
+    def write_all(self, rows: Rows) -> None:
+        """Store checked rows as `write` would store them one by one."""
+        lengths, capacity, queue = rows.lengths, self.capacity, self.queue
+        begins = np.empty_like(lengths)
+        end = kernels().segments.place(queue.position, lengths, capacity, begins)
+        stay = int(np.searchsorted(begins, end - capacity))  # those before it are overwritten again
+        after = max(stay, int(np.searchsorted(begins, end - end % capacity)))  # in the last lap
+        steps = np.append(0, np.cumsum(lengths))
+        self.rows.announce(int(begins[stay]) % capacity, end - int(begins[stay]))
+        queue.drop(queue.in_the_way(end))
+        for first, last in ((stay, after), (after, len(lengths))):
+            if first < last:
+                part, begin = slice(steps[first], steps[last]), int(begins[first])
+                data = {name: array[part] for name, array in rows.arrays.items()}
+                self.rows.write(begin % capacity, int(steps[last] - steps[first]), data)
+                some = slice(first, last)
+                self.enter(begin, lengths[some], rows.horizons[part], rows.starts[some])
 
     def forget(self) -> None:
         """Drop all rows."""
@@ -183,17 +221,9 @@ class Arena:
 
     def enter(self, begin: int, lengths, horizons, starts) -> None:
         """List the starts of rows whose data are in place, from position `begin` on."""
-        queue, offset = self.queue, begin % self.capacity
-        first = int(queue.starts_before[-1]) % self.capacity
-        steps = np.flatnonzero(horizons)
-        before_seam = min(len(steps), self.capacity - first)
-        here, there = steps[:before_seam], steps[before_seam:]
-        self.pairs[first : first + len(here), 0] = here + offset
-        self.pairs[first : first + len(here), 1] = horizons[here]
-        self.pairs[: len(there), 0] = there + offset
-        self.pairs[: len(there), 1] = horizons[there]
-        queue.append(begin, lengths, starts)
+        self.queue.append(begin, lengths, starts, self.pairs, horizons)
         if self.steps_weighted:
+            offset = begin % self.capacity
             self.step_weights[offset : offset + len(horizons)] = 1
             self._balance(len(lengths))
         self._changes += 1

@@ -18,8 +18,10 @@ from loopless.replay.host.episodic.arena import Arena
 from loopless.replay.host.episodic.draws import EpisodicDraws
 from loopless.replay.host.episodic.episodes import (
     CONVENTIONS,
+    PlainRows,
     read_padded,
     read_row,
+    read_rows,
     read_weights,
 )
 from loopless.replay.locks import give_lock, locked
@@ -95,6 +97,7 @@ class EpisodicReplayBuffer(Persistent):
         self._arena = Arena(
             where, index(capacity), parsed, seed, by_row=law == "episode", storage=self._storage
         )
+        self._plain = PlainRows(parsed, terminals, index(capacity))
         self._draws = EpisodicDraws(self._arena)
         give_lock(self)
 
@@ -127,7 +130,7 @@ class EpisodicReplayBuffer(Persistent):
             refuse(where, [f"the rows have {total:,} steps, more than capacity={capacity:,}"])
         declared = {name: (array.shape[1:], array.dtype) for name, array in rows.arrays.items()}
         buffer = cls(capacity, unflatten(declared), terminals=convention, law=law, seed=seed)
-        buffer._arena.write(rows)
+        buffer._arena.write_all(rows)
         return buffer
 
     @property
@@ -186,17 +189,32 @@ class EpisodicReplayBuffer(Persistent):
         A step is marked where `terminals`, [steps] or [steps, 1] booleans or numbers, is not 0.
         Where `valid` [steps] is false the step is never drawn, and cuts its segment in two.
         """
-        where, arena = "EpisodicReplayBuffer.add_episode", self._arena
-        values = flatten(where, step)
-        row = read_row(
-            where, values, terminals, valid, arena.fields, self.terminals, arena.capacity
-        )
+        arena = self._arena
+        row = self._plain.read(step, terminals) if valid is None else None
+        if row is None:
+            where = "EpisodicReplayBuffer.add_episode"
+            values, capacity = flatten(where, step), arena.capacity
+            row = read_row(where, values, terminals, valid, arena.fields, self.terminals, capacity)
         lock = self._lock
         lock.acquire()  # half the cost of a `with`
         try:
             arena.write(row)
         finally:
             lock.release()
+
+    def add_episodes(self, *, lengths, terminals=None, valid=None, **steps: Any) -> None:
+        """Add many rows, laid end to end in arrays [steps, ...]; on an error nothing is added.
+
+        `lengths` [episodes] says how many steps each row has. The buffer is then as after one
+        `add_episode` for each row, in this order, and draws the same; `terminals` and `valid` mean
+        the same too.
+        """
+        where, arena = "EpisodicReplayBuffer.add_episodes", self._arena
+        values, capacity = flatten(where, steps), arena.capacity
+        options = arena.fields, self.terminals, capacity
+        rows = read_rows(where, values, lengths, terminals, valid, *options)
+        with self._lock:
+            arena.write_all(rows)
 
     def sample(
         self,

@@ -2,8 +2,8 @@
 
 A row is a sequence of observations, as `add_episode` takes it. It may hold several segments, each
 an episode or a part of one. No pair of a state and a later one may cross from one segment to the
-next. Rows are laid end to end, so that one row and a thousand take the same few array operations,
-all O(steps). Loop twin: `reference.episodic`. Device twin: `device.episodes.horizons`.
+next. Rows are laid end to end, so that one row and a thousand take the same two compiled calls.
+Loop twin: `reference.episodic`. Device twin: `device.episodes.horizons`.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,12 @@ import numpy as np
 from loopless.refusals import check_names, list_first, refuse
 from loopless.replay.casts import NUMPY, convert_all
 from loopless.replay.fields import Field
+from loopless.replay.sampling import kernels
 from loopless.replay.storage.file import UNCHANGED
 
-CONVENTIONS = ("double", "single", "none")
+CONVENTIONS = ("double", "single", "none")  # numbered as in `compiled.segments`
+NO_FLAGS = np.zeros(0, np.bool_)
+_BOOL, _INT32, _INT64 = NO_FLAGS.dtype, np.dtype(np.int32), np.dtype(np.int64)
 NOT_ADDED = "Nothing was added."
 LEAST_SUM, MOST_SUM = 1e-200, 1e200  # of weights, so that draws by them lose no precision
 
@@ -30,6 +33,48 @@ class Rows:
     lengths: np.ndarray
     horizons: np.ndarray
     starts: np.ndarray  # how many each row has
+
+
+class PlainRows:
+    """Reads rows that are arrays of the declared dtypes, which a look at types and shapes tells.
+
+    Short episodes spend their time in checks, and nearly all of them are of this kind. `read`
+    returns None for everything else, also for what is wrong: `read_row` casts, and says why not.
+    """
+
+    def __init__(self, fields: Mapping[str, Field], convention: str, capacity: int) -> None:
+        self._fields = {name: (np.dtype(f.dtype), f.shape) for name, f in fields.items()}
+        self._marked, self._capacity = convention != "none", capacity
+        self._kind = CONVENTIONS.index(convention)
+
+    def read(self, values: Mapping[str, Any], terminals) -> Rows | None:
+        """Return one row from the arguments of `add_episode`, or None."""
+        if len(values) != len(self._fields):
+            return None
+        length = -1
+        for name, (dtype, shape) in self._fields.items():
+            array = values.get(name)
+            if array.__class__ is not np.ndarray or array.dtype is not dtype:
+                return None
+            if length < 0:
+                length = len(array) if array.ndim else 0
+            if array.shape != (length, *shape):
+                return None
+        if terminals is None:
+            if self._marked:
+                return None
+            terminals = NO_FLAGS
+        else:
+            if terminals.__class__ is not np.ndarray or terminals.dtype is not _BOOL:
+                return None
+            if terminals.shape != (length,) or not terminals.flags.carray:
+                return None
+        if not 0 < length <= self._capacity:
+            return None
+        lengths, starts, ahead = np.array([length]), np.empty(1, _INT64), np.empty(length, _INT32)
+        mark = kernels().segments.mark
+        problem = mark(terminals, NO_FLAGS, lengths, self._kind, ahead, starts)
+        return None if problem[0] else Rows(values, lengths, ahead, starts)
 
 
 def read_row(
@@ -51,6 +96,36 @@ def read_row(
     inside = _read_flags("valid", valid, (length,), problems)
     arrays = convert_all(where, known, fields, (length,), NUMPY, problems=problems, note=NOT_ADDED)
     return _mark_rows(where, arrays, np.array([length]), marks, inside, convention)
+
+
+def read_rows(
+    where: str,
+    values: Mapping[str, Any],
+    lengths,
+    terminals,
+    valid,
+    fields: Mapping[str, Field],
+    convention: str,
+    capacity: int,
+) -> Rows:
+    """Return rows laid end to end, from the arguments of `add_episodes`; raise if wrong."""
+    problems = check_names(values, fields)
+    known = {name: values[name] for name in fields if name in values}
+    total, counts = _count_steps(known), np.asarray(lengths)
+    if counts.ndim != 1 or counts.dtype.kind not in "iu" or not counts.size:
+        problems.append("lengths must be integers [episodes], one or more")
+        counts = np.array([total])
+    elif counts.min() < 0 or counts.sum() != total:
+        problems.append(
+            f"lengths must be at least 0 and sum to the number of steps, {total:,}; received "
+            f"{list_first(counts)}, which sum to {counts.sum():,}"
+        )
+    if counts.max() > capacity:
+        problems.append(f"an episode has {counts.max():,} steps, more than capacity={capacity:,}")
+    marks = _read_marks(terminals, (total,), convention, problems)
+    inside = _read_flags("valid", valid, (total,), problems)
+    arrays = convert_all(where, known, fields, (total,), NUMPY, problems=problems, note=NOT_ADDED)
+    return _mark_rows(where, arrays, counts.astype(np.int64), marks, inside, convention)
 
 
 def read_padded(where: str, values: Mapping[str, Any], terminals, lengths, convention: str) -> Rows:
@@ -80,26 +155,19 @@ def read_padded(where: str, values: Mapping[str, Any], terminals, lengths, conve
 
 def _mark_rows(where: str, arrays, lengths, marks, valid, convention: str) -> Rows:
     """Return checked `arrays` with the horizons and starts of rows of these `lengths`."""
-    steps, several = int(lengths.sum()), len(lengths) > 1
-    if steps == 0:
+    if lengths.sum() == 0:
         refuse(where, ["the rows have no step"], note=NOT_ADDED)
-    last = np.zeros(steps, bool)
-    last[np.cumsum(lengths) - 1] = True
-    if marks is None:
-        marks = np.zeros(steps, bool)
-    places = places_in_runs(marks, last) if convention == "double" else None
-    if places is not None and (odd := odd_run(marks, last, places)):
-        row, step, length = odd
+    ahead, starts, (problem, row, step, run) = mark_rows(marks, lengths, convention, valid)
+    several, segments = len(lengths) > 1, kernels().segments
+    if problem == segments.ODD_RUN:
         which = f" of row {row}" if several else ""
         problem = (
-            f"terminals{which} has a run of {length} marks from step {step} on, but "
+            f"terminals{which} has a run of {run} marks from step {step} on, but "
             f'"double" marks come in pairs, unless the end of the row cuts them (use "single" if '
             f"each end is marked once)"
         )
         refuse(where, [problem], note=NOT_ADDED)
-    ahead = horizons(marks, last, convention, valid, places)
-    starts = sum_over_rows(ahead > 0, lengths)
-    if not starts.all():
+    if problem == segments.NO_START:
         empty = np.flatnonzero(starts == 0)
         which = f"rows {list_first(empty)} have" if several else "the episode has"
         problem = f"{which} no step with a later one in the same segment (a row needs two steps)"
@@ -143,63 +211,17 @@ def _count_steps(values: Mapping[str, Any]) -> int:
     return 0
 
 
-def horizons(marks, last, convention: str, valid=None, places=None) -> np.ndarray:
-    """Return how many steps each step is before its segment's end, int32 [steps]; 0 is no start.
+def mark_rows(marks, lengths: np.ndarray, convention: str, valid=None) -> tuple[Any, ...]:
+    """Return the horizons of steps, int32, the starts of rows, and what is wrong first.
 
-        n_t = end(t) − t,  end(t) the first segment end ≥ t
-
-    `marks` and `last`, the last steps of rows, are boolean [steps]. Segment ends are
-
-        double   the 2nd, 4th, … of each run of marks: an episode's acting state and its final
-                 observation are both marked
-        single   every mark
-        none     no mark
-
-    and the last step of each row. Where `valid` is false the step is out of bounds: it is neither
-    start nor successor, and the step before it ends a segment. Its mark, if any, counts. `places`
-    are the `places_in_runs`, if they are known.
+    `marks` and `valid` are boolean [steps] or None. `compiled.segments.mark` says what horizons
+    are, and in which form a mistake comes.
     """
-    ends = last.copy()
-    if convention == "single":
-        ends |= marks
-    elif convention == "double":
-        places = places_in_runs(marks, last) if places is None else places
-        ends |= marks & (places % 2 == 0)
-    if valid is not None:
-        ends |= ~valid
-        ends[:-1] |= ~valid[1:]
-    steps = np.arange(ends.size, dtype=np.int32)
-    ahead = np.where(ends, steps, np.int32(ends.size))
-    return np.minimum.accumulate(ahead[::-1])[::-1] - steps
-
-
-def places_in_runs(marks, last) -> np.ndarray:
-    """Return 1 at the first mark of a run within a row, 2 at the second, …; 0 without a mark."""
-    steps = np.arange(marks.size)
-    before = np.where(marks, -1, steps)  # the step just before the run that a step is in
-    first_of_later_rows = np.flatnonzero(last[:-1]) + 1
-    cut = first_of_later_rows[marks[first_of_later_rows]]
-    before[cut] = cut - 1
-    return steps - np.maximum.accumulate(before)
-
-
-def odd_run(marks, last, places=None) -> tuple[int, int, int] | None:
-    """Return (row, step within the row, length) of the first run with an odd number of marks.
-
-    Runs that the end of a row cuts off may be odd. None if there is no such run. `places` are the
-    `places_in_runs`, if they are known.
-    """
-    places = places_in_runs(marks, last) if places is None else places
-    closed = marks & ~last
-    closed[:-1] &= ~marks[1:]
-    odd = np.flatnonzero(closed & (places % 2 == 1))
-    if odd.size == 0:
-        return None
-    length = int(places[odd[0]])
-    step = int(odd[0]) - length + 1
-    earlier = np.flatnonzero(last[:step])
-    begin = int(earlier[-1]) + 1 if earlier.size else 0
-    return earlier.size, step - begin, length
+    ahead, starts = np.empty(int(lengths.sum()), _INT32), np.empty(lengths.size, _INT64)
+    marks = NO_FLAGS if marks is None else marks
+    valid = NO_FLAGS if valid is None else valid
+    kind = CONVENTIONS.index(convention)
+    return ahead, starts, kernels().segments.mark(marks, valid, lengths, kind, ahead, starts)
 
 
 def sum_over_rows(of_steps, lengths) -> np.ndarray:
