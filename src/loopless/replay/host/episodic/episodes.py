@@ -53,7 +53,7 @@ class PlainRows:
             return None
         length = -1
         for name, (dtype, shape) in self._fields.items():
-            array = values.get(name)
+            array: Any = values.get(name)
             if array.__class__ is not np.ndarray or array.dtype is not dtype:
                 return None
             if length < 0:
