@@ -19,11 +19,11 @@ if TYPE_CHECKING:
         gae,
         lambda_returns,
         n_step_returns,
-        token_gae,
         upgo,
     )
     from loopless.kernels.rollouts import successor_values, unlag, valid_mask
     from loopless.kernels.scan import affine_scan
+    from loopless.kernels.tokens import token_gae
     from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
     from loopless.replay.host.prioritized import PrioritizedReplayBuffer
     from loopless.replay.host.ring import ReplayBuffer
@@ -48,11 +48,11 @@ _HOMES = {
         "gae",
         "lambda_returns",
         "n_step_returns",
-        "token_gae",
         "upgo",
     ),
     "kernels.rollouts": ("successor_values", "unlag", "valid_mask"),
     "kernels.scan": ("affine_scan",),
+    "kernels.tokens": ("token_gae",),
     "replay.host.episodic.buffer": ("EpisodicReplayBuffer",),
     "replay.host.prioritized": ("PrioritizedReplayBuffer",),
     "replay.host.ring": ("ReplayBuffer",),

@@ -13,6 +13,7 @@ from support.compare import assert_close
 from loopless import reference
 from loopless.arrays.scan import jax as jax_scan
 from loopless.arrays.scan import torch as torch_scan
+from loopless.arrays.scan import torch_blocked
 from loopless.arrays.scan import triton as triton_scan
 from loopless.compiled import scan as numba_scan
 
@@ -129,7 +130,7 @@ def test_a_coefficient_of_zero_lets_nothing_through(engine, poison):
 def test_case_19_any_block_length_gives_the_same(block, steps, monkeypatch):
     arguments = problem(2, steps, 3, seed=4)
     want = expected(*arguments, True, False)
-    monkeypatch.setattr(torch_scan, "BLOCK", block)
+    monkeypatch.setattr(torch_blocked, "BLOCK", block)
     assert_close(BOTH_WAYS["torch blocked"](*arguments, True, False), want)
 
 

@@ -312,10 +312,11 @@ def test_case_21_coefficients_may_be_numbers_of_numpy(backend, argument, kind):
 
 
 @across(every_backend)
-def test_case_25_values_of_length_t_without_last_values_are_refused(backend):
+def test_case_25_values_of_another_length_without_last_values_are_refused(backend):
     kernel = KERNELS["successor_values"]
     arguments = kernel.arguments(backend) | {"last_values": None}
-    with refused(ValueError, kernel, "values has shape (4, 3)", "T + 1", "last_values"):
+    arguments["values"] = arguments["values"][:3]
+    with refused(ValueError, kernel, "values has shape (3, 3)", "T + 1", "last_values"):
         kernel(arguments)
 
 

@@ -120,6 +120,63 @@ def test_case_15_one_row_more_on_the_last_axis(backend, time_axis):
     assert_same_rows(NUMPY, [backend.numpy(x).T for x in got], expected)
 
 
+def ragged(shape, seed: int) -> dict:
+    """A window without last values whose columns each end at a flag; rows after it are padding."""
+    data = window(shape, seed)
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, shape[0] + 1, shape[1:])
+    steps = np.arange(shape[0]).reshape(-1, *[1] * (len(shape) - 1))
+    data["valid"] = steps < counts
+    data["terminated"] |= steps == counts - 1
+    data["values"][~data["valid"]] = NAN
+    return data | {"last_values": None}
+
+
+@every_autoreset
+@every_backend
+@pytest.mark.parametrize("time_axis", [0, -1])
+@pytest.mark.parametrize("last_values", [False, True])
+def test_padding_has_no_successor_and_flagged_columns_need_no_last_values(
+    backend, autoreset, time_axis, last_values
+):
+    data = ragged((5, 3), 3)
+    if last_values:
+        data["last_values"] = np.array([1.0, 2.0, 3.0])
+        data["terminated"][:] = False
+    if autoreset == "same_step":
+        data["truncated"][-1] = True
+    options = {"autoreset": autoreset}
+    expected = reference.successor_values(**data, **options)
+    arguments = backend.arguments(moved(data, time_axis))
+    got = ll.successor_values(**arguments, **options, time_axis=time_axis)
+    got = [np.moveaxis(backend.numpy(x), time_axis, 0) for x in got]
+    assert_same_rows(NUMPY, got, expected)
+    np.testing.assert_array_equal(got[0][~data["valid"]], 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@every_autoreset
+def test_ragged_windows_equal_their_loop_twin(autoreset, seed):
+    data = ragged((4, 6), seed)
+    got = ll.successor_values(**data, autoreset=autoreset)
+    assert_same_rows(NUMPY, got, reference.successor_values(**data, autoreset=autoreset))
+
+
+@every_backend
+def test_a_column_that_ends_without_a_flag_needs_last_values(backend):
+    data = window((5, 3), 6, rate=0.0) | {"last_values": None}
+    data["truncated"][-1, :2] = True
+    if backend is JAX:
+        values, _ = ll.successor_values(**backend.arguments(data))
+        assert np.isnan(backend.numpy(values)).sum() == 1
+        return
+    with pytest.raises(ValueError, match="1 columns end without a flag"):
+        ll.successor_values(**backend.arguments(data))
+    data["truncated"][-1] = True
+    with pytest.raises(ValueError, match="3 columns end without a flag"):
+        ll.successor_values(**backend.arguments(data), autoreset="next_step")
+
+
 @every_backend
 def test_case_09_final_values_are_read_at_truncated_rows_only(backend):
     data = window((5, 3), 5)

@@ -96,8 +96,8 @@ def test_values_may_hold_one_row_more_instead_of_last_values(time_axis, autorese
 
 
 def test_a_wrong_number_of_values_is_refused():
-    with pytest.raises(ValueError, match=r"values has shape \(2,\), expected \(3,\)"):
-        reference.successor_values([1.0, 2.0], None, [0, 0], [0, 0])
+    with pytest.raises(ValueError, match=r"values has shape \(4,\), expected \(3,\)"):
+        reference.successor_values([1.0, 2.0, 3.0, 4.0], None, [0, 0], [0, 0])
 
 
 def test_an_unknown_autoreset_is_refused():

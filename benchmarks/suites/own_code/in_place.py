@@ -66,8 +66,9 @@ class Advantages:
         inputs = a["rewards"], a["values"], follows, a["dones"] & ~a["truncated"], a["truncated"]
         twin = partial(reference.gae, *inputs, gamma=GAMMA, valid=valid, time_axis=1)
         expected = (*twin(lambda_=LAMBDA), twin(lambda_=0.0)[0])
+        unused = 0.0 if contender.name == OURS else STALE
         errors = [
-            np.abs(received - np.where(valid, right, STALE)) / (1 + np.abs(right))
+            np.abs(received - np.where(valid, right, unused)) / (1 + np.abs(right))
             for received, right in zip(call.read(output), expected, strict=True)
         ]
         return verdict(float(np.max(errors)), contender)
@@ -291,7 +292,9 @@ Q_LOSS = (
     Contender(DELETED, "torch", "proposal", partial(q_call, originals.silent_q_loss), 1e-5),
 )
 AVATARL = contenders(avatarl_call, originals.looped_avatarl, originals.our_avatarl, 1e-4)
+SMALL_ROLLOUT = Advantages(4, 25)
 CASES = (
+    (SMALL_ROLLOUT, ADVANTAGES),
     (Advantages(), ADVANTAGES),
     (Successors(), SUCCESSORS),
     (Storing(), STORING),

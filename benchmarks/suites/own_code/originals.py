@@ -59,22 +59,31 @@ class RolloutBuffer:
 
 
 class OurRolloutBuffer(RolloutBuffer):
-    """The same tensors; one call for all steps of all environments; unused columns stay."""
+    """The same tensors, on memory that NumPy knows; one call for all steps of all environments.
+
+    Columns that an environment has not filled come out as 0.
+    """
+
+    def __init__(self, arrays: dict[str, Any], step_counts: list[int], stale: float) -> None:
+        super().__init__(arrays, step_counts, stale)
+        shape = self.rewards.shape
+        self.inputs = [arrays[name].numpy() for name in ("rewards", "values")]
+        self.flags = [arrays[name].numpy() for name in ("dones", "truncated")]
+        self.bootstrap, self.steps = arrays["bootstrap_values"].numpy(), np.arange(shape[1])
+        self.follows = np.zeros(shape, np.float32)
+        self.out = tuple(np.full(shape, stale, np.float32) for _ in range(3))
+        self.advantages, self.returns, self.td_errors = map(torch.from_numpy, self.out)
 
     def compute_advantages_and_returns(self) -> None:
-        counts, steps = torch.tensor(self.step_counts), torch.arange(self.rewards.shape[1])
-        valid, last = steps < counts[:, None], steps == counts[:, None] - 1
-        terminated = self.dones & ~self.truncated
-        follows = torch.where(last, self.bootstrap_values * self.truncated, self.values.roll(-1, 1))
-        estimates: Any = ll.gae(
-            self.rewards, self.values, follows, terminated, self.truncated,
-            gamma=GAMMA, lambda_=LAMBDA, valid=valid, time_axis=1,
+        (rewards, values), (dones, truncated), follows = self.inputs, self.flags, self.follows
+        counts = np.array(self.step_counts)[:, None]
+        follows[:, :-1] = values[:, 1:]
+        follows[self.steps == counts - 1] = 0.0  # what esper-lite does without a flag there
+        np.copyto(follows, self.bootstrap, where=truncated)
+        ll.gae(
+            rewards, values, follows, dones > truncated, truncated, gamma=GAMMA, lambda_=LAMBDA,
+            valid=self.steps < counts, time_axis=1, td_errors=True, out=self.out,
         )  # fmt: skip
-        advantages, returns = estimates
-        td_errors = self.rewards + GAMMA * follows.masked_fill_(terminated, 0.0) - self.values
-        self.advantages = torch.where(valid, advantages, self.advantages)
-        self.returns = torch.where(valid, returns, self.returns)
-        self.td_errors = torch.where(valid, td_errors, self.td_errors)
 
 
 # --- asymexp: successors at geometric gaps -------------------------------------------------------

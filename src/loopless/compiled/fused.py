@@ -14,98 +14,16 @@ Imported on the first call only, by `arrays.scan.numpy`. Loop twin: `reference.r
 import functools
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic, register_jitable
+from numba.extending import register_jitable
 
-from loopless.compiled.jit import jit, overload
+from loopless.compiled.jit import jit
+from loopless.compiled.pointers import numbers_like, pointer, pointers, prefetch, results
 from loopless.compiled.scan import TILE, at, row_of, select, stack_like
 
 LINE = 16  # elements of 4 bytes in a cache line
 NARROW = 4  # below so many columns side by side, SIMD pays less than its row overhead
 CHAINS = 8  # columns whose steps lie side by side that are walked at once
 LARGEST = 1e30  # so many times TILE is still finite in float32
-
-
-@intrinsic
-def _prefetch(typing_context, pointer, i):
-    """Ask the processor for the cache line of pointer[i], which is about to be written."""
-
-    def codegen(context, builder, signature, args):
-        i32, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        signature_ = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
-        prefetch = cgutils.get_or_insert_function(builder.module, signature_, "llvm.prefetch.p0")
-        address = builder.bitcast(builder.gep(args[0], [args[1]]), byte)
-        builder.call(prefetch, [address, i32(1), i32(3), i32(1)])  # write, keep, data
-        return context.get_dummy_value()
-
-    return types.void(pointer, i), codegen
-
-
-@intrinsic
-def _memory_of(typing_context, array):
-    """Return a pointer to the elements of an array."""
-
-    def codegen(context, builder, signature, args):
-        return context.make_array(signature.args[0])(context, builder, args[0]).data
-
-    return types.CPointer(array.dtype)(array), codegen
-
-
-@intrinsic
-def _memory_at(typing_context, address, like):
-    """Return an address as a pointer to elements of `like`'s dtype, or to booleans beside None."""
-    dtype = types.boolean if isinstance(like, types.NoneType) else like.dtype
-
-    def codegen(context, builder, signature, args):
-        return builder.inttoptr(args[0], context.get_data_type(dtype).as_pointer())
-
-    return types.CPointer(dtype)(address, like), codegen
-
-
-def pointer(field, like):
-    """Return a pointer to an array's memory, or to an address as in `_memory_at`; None stays None.
-
-    Numba counts references to arrays wherever a tuple of them is passed on, but not to pointers.
-    """
-    raise AssertionError("compiled code only")
-
-
-@overload(pointer)
-def _pointer_typed(field, like):
-    if isinstance(field, types.Array):
-        return lambda field, like: _memory_of(field)
-    if isinstance(field, types.NoneType):
-        return lambda field, like: None
-    return lambda field, like: _memory_at(field, like)
-
-
-def pointers(fields, like):
-    """Return `pointer` of each field, as a tuple."""
-    raise AssertionError("compiled code only")
-
-
-@overload(pointers)
-def _pointers_typed(fields, like):
-    if len(fields) == 0:
-        return lambda fields, like: ()
-    return lambda fields, like: (pointer(fields[0], like), *pointers(fields[1:], like))
-
-
-def numbers_like(numbers, like):
-    """Return each number in the dtype of the pointer `like`, as a tuple; pointers to arrays."""
-    raise AssertionError("compiled code only")
-
-
-@overload(numbers_like)
-def _numbers_typed(numbers, like):
-    if len(numbers) == 0:
-        return lambda numbers, like: ()
-    if isinstance(numbers[0], types.Array):
-        return lambda numbers, like: (_memory_of(numbers[0]), *numbers_like(numbers[1:], like))
-    dtype = like.dtype
-    return lambda numbers, like: (dtype(numbers[0]), *numbers_like(numbers[1:], like))
 
 
 @functools.cache
@@ -149,7 +67,7 @@ def fused(recipe):
 
     @jit()
     def narrow(outer, steps, inner, valid, floats, flags, numbers, outs):
-        outs = pointers(outs, None)
+        outs = results(outs)
         fields = (*pointers(floats, outs[0]), *pointers(flags, None))
         numbers, valid = numbers_like(numbers, outs[0]), pointer(valid, None)
         carry = stack_like(outs[0])  # only its first element: of the right type, and in a register
@@ -175,7 +93,7 @@ def fused(recipe):
 
     @jit()
     def wide(outer, steps, inner, valid, floats, flags, numbers, outs):
-        outs = pointers(outs, None)
+        outs = results(outs)
         fields = (*pointers(floats, outs[0]), *pointers(flags, None))
         numbers, valid = numbers_like(numbers, outs[0]), pointer(valid, None)
         carry = stack_like(outs[0])
@@ -195,11 +113,11 @@ def fused(recipe):
                         # No hardware prefetcher foresees a store in another row.
                         ahead_of_walk = base + np.uint64(inner if lagged else -inner)
                         for k in range(0, width, LINE):
-                            _prefetch(outs[0], ahead_of_walk + np.uint64(k))
+                            prefetch(outs[0], ahead_of_walk + np.uint64(k))
                             if two:
-                                _prefetch(outs[1], ahead_of_walk + np.uint64(k))
+                                prefetch(outs[1], ahead_of_walk + np.uint64(k))
                             if three:
-                                _prefetch(outs[2], ahead_of_walk + np.uint64(k))
+                                prefetch(outs[2], ahead_of_walk + np.uint64(k))
                     # One loop for each array written: more exceed LLVM's limit of alias checks.
                     for k in range(width):
                         i, j = base + k, base + k + step
@@ -252,7 +170,7 @@ def fused(recipe):
 
     @jit()
     def chained(outer, steps, inner, valid, floats, flags, numbers, outs):
-        outs = pointers(outs, None)
+        outs = results(outs)
         fields = (*pointers(floats, outs[0]), *pointers(flags, None))
         numbers, valid = numbers_like(numbers, outs[0]), pointer(valid, None)
         a, x, carry = stack_like(outs[0]), stack_like(outs[0]), stack_like(outs[0])

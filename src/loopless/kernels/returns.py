@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from loopless.arrays import checks, scan
+from loopless.arrays import checks, outputs, scan
 from loopless.arrays.dispatch import as_numpy_on_cpu, call_on_numpy, eager_torch, is_compiling
 from loopless.arrays.library import compiled_once
 from loopless.arrays.scan import numpy as numpy_scan
@@ -30,7 +30,18 @@ from loopless.kernels import windows
 
 
 def gae(
-    rewards, values, next_values, terminated, truncated, *, gamma, lambda_, valid=None, time_axis=0
+    rewards,
+    values,
+    next_values,
+    terminated,
+    truncated,
+    *,
+    gamma,
+    lambda_,
+    valid=None,
+    time_axis=0,
+    td_errors=False,
+    out=None,
 ):
     """Return generalized advantage estimates, and the returns that they imply.
 
@@ -38,12 +49,18 @@ def gae(
         A_t = δ_t + γ λ A_{t+1}                 cut where terminated or truncated
         G_t = A_t + V(s_t)
 
-    A truncated step still bootstraps from `next_values`. Returns (advantages, returns).
+    A truncated step still bootstraps from `next_values`. Returns (advantages, returns), and with
+    `td_errors` also δ: (advantages, returns, td_errors). `out` is a tuple of that many arrays,
+    which are written to and returned: NumPy arrays, or tensors where no gradient is recorded, of
+    the shape and dtype of the results, which overlap with nothing else.
 
     Schulman et al. 2016, eq. 16. Loop twin: `reference.returns.gae`.
     """
     floats, flags = (rewards, values, next_values), (terminated, truncated)
-    return _estimate("gae", _GAE, floats, flags, (gamma, lambda_), valid, time_axis)
+    name, recipe = "gae", _GAE
+    if td_errors is not False and checks.flag("gae", "td_errors", td_errors):
+        name, recipe = "gae_td_errors", _GAE_TD_ERRORS
+    return _estimate(name, recipe, floats, flags, (gamma, lambda_), valid, time_axis, out)
 
 
 _GaeRow = namedtuple("_GaeRow", "rewards values next_values terminated truncated gamma lambda_")
@@ -82,6 +99,39 @@ _GAE = Recipe(
         _GaeAdjointRow, _gae_adjoint, _gae_gradients, outputs=3, lagged=True, name="gae_adjoint"
     ),
     name="gae",
+)
+
+
+def _gae_readout_with_errors(where, row, last, x, x_next):
+    bootstrap = where(row.terminated, 0, row.next_values)
+    return x, x + row.values, row.rewards + row.gamma * bootstrap - row.values
+
+
+_ErrorsAdjointRow = namedtuple(
+    "_ErrorsAdjointRow",
+    "advantages returns td_errors terminated truncated gamma lambda_",
+)
+
+
+def _errors_gradients(where, row, last, y, y_next):
+    by_delta = y + row.td_errors
+    return by_delta, row.returns - by_delta, where(row.terminated, 0, row.gamma * by_delta)
+
+
+_GAE_TD_ERRORS = Recipe(
+    _GaeRow,
+    _gae_coefficients,
+    _gae_readout_with_errors,
+    outputs=3,
+    adjoint=Recipe(
+        _ErrorsAdjointRow,
+        _gae_adjoint,
+        _errors_gradients,
+        outputs=3,
+        lagged=True,
+        name="gae_td_errors_adjoint",
+    ),
+    name="gae_td_errors",
 )
 
 
@@ -251,94 +301,13 @@ def n_step_returns(
     return n_step(library, dtype, axis, *floats, *flags, gamma, n, valid)
 
 
-@as_numpy_on_cpu
-def token_gae(rewards, values, mask, *, gamma, lambda_, gaps="skip", time_axis=0):
-    """Return GAE over the tokens that the policy wrote, in rows that hold other tokens too.
-
-    With gaps="skip" the tokens where `mask` is false (a prompt, a tool's answer, padding) are
-    passed over: the result is that of plain GAE on the remaining tokens put side by side. With
-    gaps="reset" each run of masked-in tokens is an episode of its own, as in packed rows. Beyond
-    the last token the value is 0. Masked-out tokens may hold anything and come back 0. Arrays
-    [B, T] of language models need time_axis=1. Returns (advantages, returns).
-
-    Schulman et al. 2016, eq. 16. Loop twin: `reference.returns.token_gae`.
-    """
-    function = "token_gae"
-    checks.choice(function, "gaps", gaps, ("skip", "reset"))
-    arguments = checks.Arguments(function, "rewards", rewards)
-    library = arguments.library
-    dtype = arguments.floats({"rewards": rewards, "values": values})
-    axis = arguments.time_axis(time_axis)
-    mask = arguments.flag("mask", mask)
-    numbers = arguments.number("gamma", gamma), arguments.number("lambda_", lambda_)
-    if gaps == "reset":
-        return scan.estimate(
-            _TOKEN_RESET, library, dtype, axis, (rewards, values), (), numbers, mask
-        )
-    wide = library.wide(dtype)
-    (following,) = scan.estimate(_FOLLOWING, library, wide, axis, (values,), (mask,), (1.0,))
-    return scan.estimate(
-        _TOKEN_SKIP, library, dtype, axis, (rewards, values, following), (mask,), numbers
-    )
-
-
-_TokenResetRow = namedtuple("_TokenResetRow", "rewards values gamma lambda_ values_ahead")
-
-
-def _token_reset_coefficients(where, row, last):
-    delta = row.rewards + row.gamma * where(last, 0, row.values_ahead) - row.values
-    return where(last, 0, row.gamma * row.lambda_), delta
-
-
-def _token_reset_readout(where, row, last, x, x_next):
-    return x, x + row.values
-
-
-_TOKEN_RESET = Recipe(
-    _TokenResetRow, _token_reset_coefficients, _token_reset_readout, outputs=2, ahead=(1,)
-)
-
-
-_FollowingRow = namedtuple("_FollowingRow", "values mask one")
-
-
-def _following_coefficients(where, row, last):
-    return where(row.mask, 0, row.one), where(row.mask, row.values, 0)
-
-
-def _following_readout(where, row, last, x, x_next):
-    return (where(last, 0, x_next),)
-
-
-# Finds the value of the next token that the policy wrote, however many others stand between.
-_FOLLOWING = Recipe(
-    _FollowingRow, _following_coefficients, _following_readout, outputs=1, reads_next=True
-)
-
-
-_TokenSkipRow = namedtuple("_TokenSkipRow", "rewards values following mask gamma lambda_")
-
-
-def _token_skip_coefficients(where, row, last):
-    delta = where(row.mask, row.rewards, 0) + row.gamma * row.following
-    delta = delta - where(row.mask, row.values, 0)
-    return where(row.mask, row.gamma * row.lambda_, 1), where(row.mask, delta, 0)
-
-
-def _token_skip_readout(where, row, last, x, x_next):
-    return where(row.mask, x, 0), where(row.mask, x + row.values, 0)
-
-
-_TOKEN_SKIP = Recipe(_TokenSkipRow, _token_skip_coefficients, _token_skip_readout, outputs=2)
-
-
-def _estimate(function, recipe, floats, flags, numbers, valid, time_axis):
-    arguments = floats, flags, numbers, valid, time_axis, None
+def _estimate(function, recipe, floats, flags, numbers, valid, time_axis, out=None):
+    arguments = floats, flags, numbers, valid, time_axis, out
     fields = *floats, *flags, *numbers, valid
     outs = None
     if floats[0].__class__ is np.ndarray:
         outs = numpy_scan.estimate_plain(recipe, *arguments)
-    elif is_compiling():
+    elif is_compiling() and out is None:
         from loopless.arrays.scan import torch as torch_scan
 
         return torch_scan.in_graph(function, time_axis, *fields)
@@ -346,6 +315,8 @@ def _estimate(function, recipe, floats, flags, numbers, valid, time_axis):
         outs = _torch_scan().estimate_plain(recipe, scan.compose, *arguments)
     if outs is not None:
         return outs
+    if out is not None:
+        return outputs.write("gae", functools.partial(ESTIMATORS[function], time_axis), fields, out)
     return call_on_numpy(functools.partial(ESTIMATORS[function], time_axis), fields)
 
 
@@ -367,6 +338,7 @@ def _checked(function, recipe, time_axis, *fields):
 
 
 ESTIMATORS["gae"] = functools.partial(_checked, "gae", _GAE)
+ESTIMATORS["gae_td_errors"] = functools.partial(_checked, "gae", _GAE_TD_ERRORS)
 ESTIMATORS["lambda_returns"] = functools.partial(_checked, "lambda_returns", _LAMBDA_RETURNS)
 ESTIMATORS["discounted_returns"] = functools.partial(_checked, "discounted_returns", _DISCOUNTED)
 

@@ -10,7 +10,7 @@ import numpy as np
 from loopless.arrays import checks, scan
 from loopless.arrays.dispatch import as_numpy_on_cpu
 from loopless.arrays.library import NUMPY
-from loopless.arrays.scan.recipe import row_numbers
+from loopless.arrays.scan.recipe import last_rows, row_numbers
 
 AUTORESETS = ("same_step", "next_step")
 
@@ -25,12 +25,17 @@ def successor_values(
     final_values=None,
     autoreset="same_step",
     previous_end=None,
+    valid=None,
     time_axis=0,
 ):
     """Return the value of each row's true successor, and which rows are experience at all.
 
     `values` is [T, ...] and `last_values` [...], the value of the observation after the window; or
-    `values` is [T+1, ...] and `last_values` None. Terminated rows come back 0.
+    `values` is [T+1, ...] and `last_values` None. With [T, ...] and None, each column's last row
+    must have a flag that makes its successor known: terminated, or in same_step mode truncated.
+    Where that cannot be looked at, the successor of another last row is NaN. Terminated rows come
+    back 0. Rows with `valid` false are padding: they come back 0, and the last row of a column is
+    its last valid one.
 
     same_step: the row after an end already belongs to the next episode, so that a truncated row
     needs V(final observation) from `final_values` [T, ...], which is read nowhere else. Without it
@@ -51,30 +56,69 @@ def successor_values(
     arguments.floats({"values": values})
     xp = library.xp
     axis = arguments.time_axis(time_axis)
-    if last_values is None:
-        _check_one_row_more(function, values, terminated, axis)
+    rows_more = last_values is None and _has_one_row_more(function, values, terminated, axis)
+    following = values
+    if rows_more:
         values, following = _rows(values, axis, None, -1), _rows(values, axis, 1, None)
-    else:
-        last_values = _row(arguments, "last_values", last_values, axis)
-        arguments.floating("last_values", last_values)
-        wide = library.promote(values.dtype, last_values.dtype)
-        following = _shifted(
-            library, library.cast(values, wide), library.cast(last_values, wide), axis
-        )
     arguments.first = values  # without the row that comes after the window
     terminated = arguments.flag("terminated", terminated)
     truncated = arguments.flag("truncated", truncated)
+    if valid is not None:
+        valid = arguments.flag("valid", valid)
+        terminated, truncated = terminated & valid, truncated & valid
+    if not rows_more:
+        following = _following(arguments, values, last_values, valid, axis)
+    unknown = None
+    if last_values is None and not rows_more:
+        unknown = last_rows(library, values, axis, valid) & ~terminated
+        unknown = unknown if valid is None else unknown & valid
     if autoreset == "next_step":
         if previous_end is None:
             previous_end = _rows(terminated, axis, 0, 1) & False
         else:
             previous_end = _row(arguments, "previous_end", previous_end, axis)
             previous_end = arguments.boolean("previous_end", previous_end)
-        return _next_step(library, following, terminated, truncated, previous_end, axis)
+        dummy = _dummies(library, terminated | truncated, previous_end, axis)
+        next_values, steps = xp.where(terminated & ~dummy, 0, following), ~dummy
+        unknown = None if unknown is None else unknown & ~dummy
+    else:
+        next_values = _same_step(arguments, values, following, terminated, truncated, final_values)
+        steps = terminated | True
+        unknown = None if unknown is None else unknown & ~truncated
+    if unknown is not None and library is NUMPY and unknown.any():
+        raise ValueError(
+            f"{function}: {int(unknown.sum())} columns end without a flag that makes their last "
+            f"successor known, and last_values is None. Pass the value of the observation after "
+            f"the window."
+        )
+    if valid is not None:
+        next_values, steps = xp.where(valid, next_values, 0), steps & valid
+    return next_values, steps
+
+
+def _following(arguments: checks.Arguments, values, last_values, valid, axis: int):
+    """Return the next row's value at each row, and `last_values` or NaN at each column's last."""
+    library = arguments.library
+    if last_values is None:
+        last = _rows(values, axis, 0, 1) * float("nan")
+    else:
+        last = _row(arguments, "last_values", last_values, axis)
+        arguments.floating("last_values", last)
+        wide = library.promote(values.dtype, last.dtype)
+        values, last = library.cast(values, wide), library.cast(last, wide)
+    following = _shifted(library, values, last, axis)
+    if valid is None:
+        return following
+    return library.xp.where(last_rows(library, values, axis, valid), last, following)
+
+
+def _same_step(arguments: checks.Arguments, values, following, terminated, truncated, final_values):
+    function, library = arguments.function, arguments.library
+    where = library.xp.where
     truncated = truncated & ~terminated
     if final_values is not None:
         arguments.floats({"values": values, "final_values": final_values})
-        following = xp.where(truncated, final_values, following)
+        following = where(truncated, final_values, following)
     elif library is NUMPY:
         if truncated.any():
             raise ValueError(
@@ -82,20 +126,21 @@ def successor_values(
                 f"Pass the value of each final observation, or autoreset='next_step'."
             )
     else:
-        following = xp.where(truncated, float("nan"), following)
-    return xp.where(terminated, 0, following), terminated | True
+        following = where(truncated, float("nan"), following)
+    return where(terminated, 0, following)
 
 
-def _next_step(library, following, terminated, truncated, previous_end, axis):
-    # An end makes the row after it a dummy, whose own flags do not count. Gymnasium never sets
-    # them; if they are set all the same, every other row of a run of flags is a dummy.
+def _dummies(library, end, previous_end, axis: int):
+    """Return which rows follow an end: they hold a final observation, and their flags count not.
+
+    Gymnasium never sets those; if they are set all the same, every other row of a run of flags is
+    such a row.
+    """
     xp = library.xp
-    end = terminated | truncated
     shifted = _rows(xp.concatenate([previous_end, end], axis), axis, None, end.shape[axis])
     one = library.cast(shifted, xp.float32)
     # dummy_t = shifted_t ∧ ¬dummy_{t−1}: as numbers, d_t = s_t − s_t·d_{t−1}
-    dummy = scan.affine(library, -one, one, None, reverse=False, axis=axis) > 0.5
-    return xp.where(terminated & ~dummy, 0, following), ~dummy
+    return scan.affine(library, -one, one, None, reverse=False, axis=axis) > 0.5
 
 
 @as_numpy_on_cpu
@@ -150,13 +195,16 @@ def _shifted(library, x, last, axis: int):
     return _rows(later, axis, 1, None) if x.shape[axis] else _rows(later, axis, None, -1)
 
 
-def _check_one_row_more(function, values, flags, axis: int) -> None:
+def _has_one_row_more(function, values, flags, axis: int) -> bool:
     shape, received = tuple(getattr(flags, "shape", ())), tuple(values.shape)
-    if len(shape) == len(received) and received[axis] != shape[axis] + 1:
+    if len(shape) != len(received) or received[axis] == shape[axis] + 1:
+        return True
+    if received[axis] != shape[axis]:
         raise ValueError(
             f"{function}: values has shape {received} and the flags {shape}; with last_values=None "
-            f"values must have T + 1 rows, one more than the flags. Else pass last_values."
+            f"values must have T + 1 rows, one more than the flags, or T. Else pass last_values."
         )
+    return False
 
 
 def _row(arguments: checks.Arguments, name, x, axis):

@@ -20,7 +20,18 @@ from loopless.reference.scan import backwards, bootstrapped, coefficient, column
 
 
 def gae(
-    rewards, values, next_values, terminated, truncated, *, gamma, lambda_, valid=None, time_axis=0
+    rewards,
+    values,
+    next_values,
+    terminated,
+    truncated,
+    *,
+    gamma,
+    lambda_,
+    valid=None,
+    time_axis=0,
+    td_errors=False,
+    out=None,
 ):
     """Return generalized advantage estimates, and the returns that they imply.
 
@@ -28,13 +39,15 @@ def gae(
         A_t = δ_t + γ_t λ_t A_{t+1}             A_t = δ_t at an end
         G_t = A_t + V(s_t)
 
+    With `td_errors` the third result is δ. Results are also written to the arrays of `out`.
+
     Schulman et al. 2016, eq. 16.
     """
     shape = np.shape(rewards)
     rewards, values = data(rewards, shape), data(values, shape)
     next_values, terminated = data(next_values, shape), flags(terminated, shape)
     gamma, lambda_ = coefficient(gamma, shape), coefficient(lambda_, shape)
-    advantages, returns = np.zeros(shape), np.zeros(shape)
+    advantages, returns, errors = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     advantage = 0.0
     for i, following in backwards(shape, terminated, truncated, valid, time_axis):
         delta = bootstrapped(i, rewards, next_values, terminated, gamma) - values[i]
@@ -44,7 +57,13 @@ def gae(
         advantage = delta + trace
         advantages[i] = advantage
         returns[i] = advantage + values[i]
-    return advantages, returns
+        errors[i] = delta
+    results = (advantages, returns, errors) if td_errors else (advantages, returns)
+    if out is None:
+        return results
+    for array, result in zip(out, results, strict=True):
+        array[...] = result
+    return out
 
 
 def gae_forward(

@@ -15,12 +15,15 @@ def successor_values(
     final_values=None,
     autoreset="same_step",
     previous_end=None,
+    valid=None,
     time_axis=0,
 ):
     """Return the value of each step's true successor, and which rows are real steps.
 
     `values` is [T, ...] with `last_values` [...] the value of the state after the last row, or
-    [T + 1, ...] with `last_values` None. Terminated steps get 0, and win over truncated.
+    [T + 1, ...] with `last_values` None. Terminated steps get 0, and win over truncated. With
+    [T, ...] and None the last row's flag must make its successor known. Rows with `valid` false
+    are padding, and `last_values` follow the last valid row of a column.
 
         same_step:  V(s'_t) = final_values_t    where truncated: row t+1 is already the new episode
                     V(s'_t) = values_{t+1}      elsewhere; every row is valid
@@ -52,38 +55,43 @@ def successor_values(
     _check_shapes(values, last_values, truncated, final_values, shape, time_axis)
 
     next_values = np.zeros(shape)
-    valid = np.ones(shape, dtype=bool)
+    real = np.ones(shape, bool) if valid is None else np.asarray(valid).astype(bool)
+    steps = real.copy()
     value_columns = [rows for _, rows in columns(values.shape, time_axis)]
     for (batch, rows), value_rows in zip(columns(shape, time_axis), value_columns, strict=True):
-        following = [values[i] for i in value_rows[1:]]
-        if last_values is not None:
-            following.append(last_values[batch])
         ended_before = bool(previous_end[batch])
         for t, i in enumerate(rows):
+            if not real[i]:
+                ended_before = False
+                continue
+            is_last = t + 1 == len(rows) or not real[rows[t + 1]]
+            following = None
+            if is_last and last_values is not None:
+                following = last_values[batch]
+            elif t + 1 < len(value_rows) and (not is_last or len(value_rows) > len(rows)):
+                following = values[value_rows[t + 1]]
             if autoreset == "same_step":
-                if terminated[i]:
-                    next_values[i] = 0.0
-                elif truncated[i]:
+                if not terminated[i] and truncated[i]:
                     if final_values is None:
                         raise ValueError(
                             f"successor_values: row {i} is truncated but final_values is None. "
                             "Pass the values of the final observations, or "
                             'autoreset="next_step" if the rows hold them.'
                         )
-                    next_values[i] = final_values[i]
-                else:
-                    next_values[i] = following[t]
+                    following = final_values[i]
             elif ended_before:  # a dummy row
-                valid[i] = False
-                next_values[i] = following[t]
+                steps[i] = False
+                next_values[i] = 0.0 if following is None else following
                 ended_before = False
+                continue
             else:
-                if terminated[i]:
-                    next_values[i] = 0.0
-                else:
-                    next_values[i] = following[t]
                 ended_before = bool(terminated[i] or truncated[i])
-    return next_values, valid
+            if terminated[i]:
+                following = 0.0
+            if following is None:
+                raise ValueError(f"successor_values: no value is known for what follows row {i}.")
+            next_values[i] = following
+    return next_values, steps
 
 
 def unlag(x, last, *, time_axis=0):
@@ -122,7 +130,7 @@ def _check_shapes(values, last_values, truncated, final_values, shape, time_axis
     axis = normalize_axis_index(time_axis, len(shape))
     rows = shape[axis] + (last_values is None)
     expected = (*shape[:axis], rows, *shape[axis + 1 :])
-    if values.shape != expected:
+    if values.shape != expected and (last_values is not None or values.shape != shape):
         raise ValueError(
             f"successor_values: values has shape {values.shape}, expected {expected}: T rows with "
             "last_values, T + 1 rows without."

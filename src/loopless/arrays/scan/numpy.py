@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from loopless.arrays.checks import is_array
 from loopless.arrays.dispatch import empty, flat, flat_or_number
 from loopless.arrays.library import NUMBER, NUMPY
+from loopless.arrays.outputs import apart
 from loopless.arrays.scan.recipe import Recipe
 
 _BOOL, _SINGLE, _DOUBLE = np.dtype(np.bool_), np.dtype(np.float32), np.dtype(np.float64)
@@ -43,11 +45,24 @@ def estimate_plain(
         if x.__class__ is not float or not 0.0 <= x <= 1.0:
             return None
     sizes = plain_sizes(shape, time_axis)
-    if sizes is None or out is not None:
+    if sizes is None:
         return None
-    outs = tuple([empty(shape, dtype) for _ in range(recipe.outputs)])
+    if out is None:
+        outs = tuple([empty(shape, dtype) for _ in range(recipe.outputs)])
+    elif _is_plain_out(out, recipe.outputs, dtype, shape) and apart(
+        out, (*floats, *flags) if valid is None else (*floats, *flags, valid)
+    ):
+        outs = out
+    else:
+        return None
     kernel(recipe, sizes[2])(*sizes, valid, floats, flags, numbers, outs)
     return outs
+
+
+def _is_plain_out(out, count: int, dtype, shape) -> bool:
+    if out.__class__ is not tuple or len(out) != count:
+        return False
+    return all(is_array(x, dtype, shape) and x.flags.carray for x in out)
 
 
 def plain_sizes(shape: tuple[int, int], time_axis: int) -> tuple[int, int, int] | None:

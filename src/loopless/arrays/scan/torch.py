@@ -1,7 +1,7 @@
 """Scans and recipes on PyTorch tensors, differentiable as often as you like.
 
 `affine_scan` works on [outer, T, inner]. On the CPU the compiled kernel runs on the tensors' own
-memory, on a GPU the Triton kernel, and anywhere else a blocked scan in tensor operations. The
+memory, on a GPU the Triton kernel, and anywhere else the scan of `torch_blocked`. The
 backward pass is the same scan walking the other way, so that second derivatives need no more code.
 
 PyTorch has two ways to add a function and neither does all: a registered operator can be traced by
@@ -22,10 +22,10 @@ from torch import Tensor
 
 from loopless.arrays.dispatch import empty, is_traced, requires_grad
 from loopless.arrays.library import NUMBER, library_of
+from loopless.arrays.outputs import addresses_apart
 from loopless.arrays.scan import numpy as numpy_scan
 from loopless.arrays.scan.recipe import ESTIMATORS, NAMED
-
-BLOCK = 32  # steps scanned by doubling before blocks are chained
+from loopless.arrays.scan.torch_blocked import blocked_scan, shift
 
 
 def affine_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: bool) -> Tensor:
@@ -66,9 +66,9 @@ def _backward(ctx, x_bar):
     a_bar = init_bar = None
     if ctx.needs_input_grad[0]:
         if lagged:
-            a_bar = x * _shift(y, torch.zeros_like(init), forward=reverse)
+            a_bar = x * shift(y, torch.zeros_like(init), forward=reverse)
         else:
-            a_bar = y * _shift(x, init, forward=not reverse)
+            a_bar = y * shift(x, init, forward=not reverse)
     if ctx.needs_input_grad[2]:
         first = -1 if reverse else 0  # the first row of this walk
         init_bar = y[:, first] if lagged else a[:, first] * y[:, first]
@@ -81,9 +81,9 @@ def _jvp(ctx, a_dot, b_dot, init_dot, _reverse, _lagged):
     reverse, lagged = ctx.reverse, ctx.lagged
     b_dot = torch.zeros_like(x) if b_dot is None else b_dot
     if a_dot is not None and lagged:
-        b_dot = b_dot + _shift(a_dot * x, torch.zeros_like(init), forward=not reverse)
+        b_dot = b_dot + shift(a_dot * x, torch.zeros_like(init), forward=not reverse)
     elif a_dot is not None:
-        b_dot = b_dot + a_dot * _shift(x, init, forward=not reverse)
+        b_dot = b_dot + a_dot * shift(x, init, forward=not reverse)
     init_dot = torch.zeros_like(init) if init_dot is None else init_dot
     return affine_scan(a, b_dot, init_dot, reverse=reverse, lagged=lagged)
 
@@ -117,12 +117,6 @@ def _(a, b, init, reverse, lagged):
     return torch.empty_like(b, memory_format=torch.contiguous_format)
 
 
-def _shift(x: Tensor, edge: Tensor, *, forward: bool) -> Tensor:
-    """Return row t−1 of x at row t (forward), or row t+1, with `edge` where there is none."""
-    edge = edge.unsqueeze(1)
-    return torch.cat([edge, x[:, :-1]] if forward else [x[:, 1:], edge], dim=1)
-
-
 def _numba(a: Tensor, b: Tensor, init: Tensor, reverse: bool, lagged: bool) -> Tensor:
     from loopless.compiled import scan as compiled_scan
 
@@ -136,48 +130,6 @@ def _numba(a: Tensor, b: Tensor, init: Tensor, reverse: bool, lagged: bool) -> T
 @functools.cache
 def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
-
-
-def blocked_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: bool) -> Tensor:
-    """Return the scan by plain tensor operations, whose number grows with log T alone."""
-    if reverse:
-        x = blocked_scan(a.flip(1), b.flip(1), init, reverse=False, lagged=lagged)
-        return x.flip(1)
-    if lagged:
-        a = _shift(a, torch.ones_like(init), forward=True)
-    steps = b.shape[1]
-    if steps <= max(BLOCK, 2):  # blocks of one would never get fewer
-        products, sums = _doubling(a, b)
-        return sums + torch.where(products == 0, 0, products * init.unsqueeze(1))
-    width = max(BLOCK, 2)
-    blocks = -(-steps // width)
-    padding = blocks * width - steps
-    a = torch.nn.functional.pad(a, (0, 0, 0, padding), value=1.0)
-    b = torch.nn.functional.pad(b, (0, 0, 0, padding))
-    outer, _, inner = b.shape
-    products, sums = _doubling(
-        a.reshape(outer * blocks, width, inner), b.reshape(outer * blocks, width, inner)
-    )
-    products = products.reshape(outer, blocks, width, inner)
-    sums = sums.reshape(outer, blocks, width, inner)
-    ends = blocked_scan(products[:, :, -1], sums[:, :, -1], init, reverse=False, lagged=False)
-    carries = _shift(ends, init, forward=True)
-    x = sums + torch.where(products == 0, 0, products * carries.unsqueeze(2))
-    return x.reshape(outer, blocks * width, inner)[:, :steps]
-
-
-def _doubling(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the composition of all maps from the first row to each, in ⌈log₂ T⌉ passes."""
-    distance = 1
-    while distance < b.shape[1]:
-        # (a₂, b₂) after (a₁, b₁) is (a₂a₁, a₂b₁ + b₂); rows before the first are the identity
-        earlier_a, earlier_b = a[:, :-distance], b[:, :-distance]
-        later_a, later_b = a[:, distance:], b[:, distance:]
-        passed = torch.where(later_a == 0, 0, later_a * earlier_b)
-        b = torch.cat([b[:, :distance], later_b + passed], dim=1)
-        a = torch.cat([a[:, :distance], later_a * earlier_a], dim=1)
-        distance *= 2
-    return a, b
 
 
 def can_fuse(floats, numbers) -> bool:
@@ -293,18 +245,16 @@ def estimate_plain(recipe, compose, floats, flags, numbers, valid, time_axis, ou
     As in `numpy.estimate_plain`, all that matters is tested at once, so that a small rollout does
     not spend its time in checks.
     """
-    if out is not None:
-        return None
     records = torch.is_grad_enabled() and any(map(requires_grad, floats))
-    if records and recipe.adjoint is None:
+    if records and (recipe.adjoint is None or out is not None):
         return None
-    outs = _run_plain(recipe, floats, flags, numbers, valid, time_axis)
+    outs = _run_plain(recipe, floats, flags, numbers, valid, time_axis, out)
     if outs is None or not records:
         return outs
     return _Fused.apply((recipe.adjoint, compose, time_axis, outs, flags, numbers, valid), *floats)
 
 
-def _run_plain(recipe, floats, flags, numbers, valid, time_axis):
+def _run_plain(recipe, floats, flags, numbers, valid, time_axis, out=None):
     first = floats[0]
     shape, dtype = first.shape, first.dtype
     width = _NUMPY_DTYPES.get(dtype)
@@ -321,16 +271,37 @@ def _run_plain(recipe, floats, flags, numbers, valid, time_axis):
     sizes = numpy_scan.plain_sizes(shape, time_axis)
     if sizes is None or floats is None or flags is None:
         return None
+    written = None if out is None else _plain_out(recipe, out, shape, dtype, width, floats, flags)
     if valid is not None:
         *flags, valid = flags
         flags = tuple(flags)
+    if out is not None:
+        if written is None:
+            return None
+        numpy_scan.kernel(recipe, sizes[2])(*sizes, valid, floats, flags, numbers, written)
+        return out
     outs = tuple([empty(shape, width) for _ in range(recipe.outputs)])
     numpy_scan.kernel(recipe, sizes[2])(*sizes, valid, floats, flags, numbers, outs)
     return tuple([torch.from_numpy(out) for out in outs])
 
 
+def _plain_out(recipe, out, shape, dtype, width, floats, flags) -> tuple | None:
+    """Return what the kernel takes to write to plain tensors, or None if one does not fit."""
+    if out.__class__ is not tuple or len(out) != recipe.outputs or any(map(requires_grad, out)):
+        return None
+    addresses = _addresses(out, shape, dtype)
+    size = shape[0] * shape[1]
+    if addresses is None:
+        return None
+    if not addresses_apart(addresses, size * width.itemsize, floats, flags, size):
+        return None
+    return _KINDS[width], *addresses
+
+
 _is_contiguous = operator.methodcaller("is_contiguous")
 _NUMPY_DTYPES = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
+# Addresses have no dtype; an array in front of them says what lies there.
+_KINDS = {dtype: np.zeros((1, 1), dtype) for dtype in _NUMPY_DTYPES.values()}
 
 
 def _addresses(tensors, shape, dtype) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from loopless import reference
-from loopless.kernels import normalize, off_policy, returns
+from loopless.kernels import normalize, off_policy, returns, tokens
 from loopless.verify import forms
 from loopless.verify.cases import properties
 from loopless.verify.cases.sources import Seeded
@@ -119,7 +119,18 @@ _OFF_POLICY = {"forms": forms.OFF_POLICY, "properties": properties.OFF_POLICY}
 _BOTH = "advantages returns"
 
 _TABLE = (  # kernel, arrays by position, outputs, what a user's function must be given
-    _entry(returns.gae, "rewards values next_values", _BOTH, "rewards successors gamma lambda_"),
+    _entry(
+        returns.gae,
+        "rewards values next_values",
+        _BOTH,
+        "rewards successors gamma lambda_",
+        variants={
+            "gae, td_errors": {
+                "options": {"td_errors": True},
+                "outputs": ("advantages", "returns", "td_errors"),
+            }
+        },
+    ),
     _entry(
         returns.lambda_returns,
         "rewards next_values",
@@ -180,7 +191,7 @@ _TABLE = (  # kernel, arrays by position, outputs, what a user's function must b
         numbers=("gamma",),
     ),
     _entry(
-        returns.token_gae,
+        tokens.token_gae,
         "rewards values",
         _BOTH,
         "rewards values gamma lambda_",

@@ -7,7 +7,7 @@ is told that sentence. To add a mistake write a function and list it in `ALL` of
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loopless.verify.mutants import avatarl, laplacian, policy_gradient, q_learning, returns
+from loopless.verify.mutants import avatarl, laplacian, policy_gradient, q_learning, returns, tokens
 
 __all__ = ["MUTANTS", "Mutant"]
 
@@ -31,6 +31,6 @@ class Mutant:
 
 MUTANTS: tuple[Mutant, ...] = tuple(
     Mutant(estimator, function)
-    for family in (returns, q_learning, policy_gradient, laplacian, avatarl)
+    for family in (returns, tokens, q_learning, policy_gradient, laplacian, avatarl)
     for estimator, function in family.ALL
 )

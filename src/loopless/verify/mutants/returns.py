@@ -309,30 +309,6 @@ def compares_the_current_step(
     return *_masked(valid, returns - values), returns
 
 
-def masked_values_bootstrap_tokens(
-    rewards, values, mask, *, gamma, lambda_, gaps="skip", time_axis=0
-):
-    """Bootstraps a token from the value of the masked-out token that follows it."""
-    following = np.concatenate([values[1:], np.zeros_like(values[:1])])
-    deltas = rewards + gamma * following - values
-    advantages = np.zeros_like(rewards)
-    carry = np.zeros_like(rewards[0])
-    for t in range(len(rewards) - 1, -1, -1):
-        carry = np.where(mask[t], deltas[t] + gamma * lambda_ * carry, carry)
-        advantages[t] = carry
-    return _masked(mask, advantages, advantages + values)
-
-
-def gaps_reset_the_trace(*arrays, **options):
-    """Resets the trace at a gap: what later turns earn never reaches the earlier ones."""
-    return reference.token_gae(*arrays, **options | {"gaps": "reset"})
-
-
-def packed_rows_run_together(*arrays, **options):
-    """Runs packed sequences together: one sequence's rewards reach the one before it."""
-    return reference.token_gae(*arrays, **options | {"gaps": "skip"})
-
-
 # --- normalization
 
 
@@ -357,7 +333,23 @@ def normalizes_without_a_floor(x, valid=None, *, min_std=1e-8):
         return _masked(valid, (x - entries.mean()) / entries.std())[0]
 
 
+def takes_advantages_for_td_errors(*arrays, **options):
+    """Takes advantages for TD errors: they are the same only where the trace is cut."""
+    advantages, returns = reference.gae(*arrays, **options | {"td_errors": False})
+    return advantages, returns, advantages
+
+
+def td_errors_bootstrap_after_the_end(*arrays, **options):
+    """Lets the TD errors of terminated steps bootstrap: δ counts a value where there is none."""
+    advantages, returns = reference.gae(*arrays, **options | {"td_errors": False})
+    rewards, values, next_values = arrays[:3]
+    errors = rewards + options["gamma"] * next_values - values
+    return _masked(options.get("valid"), advantages, returns, errors)
+
+
 ALL = (
+    ("gae, td_errors", takes_advantages_for_td_errors),
+    ("gae, td_errors", td_errors_bootstrap_after_the_end),
     ("gae", treats_truncation_as_termination),
     ("gae", reads_the_flag_one_step_late),
     ("gae", bootstraps_from_the_next_row),
@@ -383,9 +375,6 @@ ALL = (
     ("vtrace", forgets_to_clip_the_ratios),
     ("retrace", traces_are_one_step_early),
     ("upgo", compares_the_current_step),
-    ("token_gae, skip", masked_values_bootstrap_tokens),
-    ("token_gae, skip", gaps_reset_the_trace),
-    ("token_gae, reset", packed_rows_run_together),
     ("normalize", normalizes_over_padding),
     ("normalize", normalizes_with_the_sample_deviation),
     ("normalize", normalizes_without_a_floor),
