@@ -1,4 +1,4 @@
-"""GAE over tokens as it goes wrong in real code. Arguments and docstrings as in `mutants.returns`."""
+"""GAE over tokens as it goes wrong in real code; read `mutants.returns` for the conventions."""
 
 import numpy as np
 
