@@ -386,16 +386,39 @@ def test_case_25_arrays_of_rates_that_are_not_floating_are_refused(
 
 @across(
     every_flag,
-    backend_and(
-        "dtype", (NUMPY, "float32"), (NUMPY, "complex64"), (TORCH, "float64"), (JAX, "float32")
-    ),
+    backend_and("dtype", (NUMPY, "complex64"), (TORCH, "complex64"), (JAX, "complex64")),
 )
-def test_case_25_flags_that_are_not_boolean_or_integer_are_refused(
-    kernel, argument, backend, dtype
-):
+def test_case_25_flags_that_are_no_numbers_are_refused(kernel, argument, backend, dtype):
     arguments = kernel.arguments(backend)
     arguments[argument] = backend.array(_good()[argument].astype(dtype))
-    with refused(TypeError, kernel, argument, dtype, f"{argument} != 0"):
+    with refused(TypeError, kernel, argument, dtype, "0 and 1 as integers or floats"):
+        kernel(arguments)
+
+
+@across(every_flag, backend_and("dtype", (NUMPY, "float32"), (TORCH, "float64"), (JAX, "float32")))
+def test_case_25_flags_may_be_floats(kernel, argument, backend, dtype):
+    arguments = kernel.arguments(backend)
+    expected = backend.numpy(kernel(arguments))
+    arguments[argument] = backend.array(_good()[argument].astype(dtype))
+    np.testing.assert_array_equal(backend.numpy(kernel(arguments)), expected)
+
+
+@across(every_flag, backend_and("wrong", (NUMPY, 0.5), (NUMPY, np.nan), (TORCH, np.nan)))
+def test_case_25_float_flags_are_0_or_1(kernel, argument, backend, wrong):
+    arguments = kernel.arguments(backend)
+    flags = _good()[argument].astype("float64")
+    flags.flat[-1] = wrong
+    arguments[argument] = backend.array(flags)
+    with refused(ValueError, kernel, f"{argument} holds {wrong}", "0 or 1"):
+        kernel(arguments)
+
+
+def test_flags_of_tensors_with_gradients_are_looked_at_too():
+    kernel = KERNELS["gae"]
+    arguments = kernel.arguments(TORCH)
+    arguments["values"].requires_grad_()
+    arguments["truncated"] = TORCH.array(np.full(SHAPE, 0.5))
+    with refused(ValueError, kernel, "truncated holds 0.5"):
         kernel(arguments)
 
 

@@ -125,19 +125,46 @@ def test_values_that_are_not_floating_are_refused(backend, argument, dtype):
 
 @every_backend
 @pytest.mark.parametrize("argument", ACTIONS)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
-def test_e14_actions_that_are_no_integers_are_refused(backend, argument, dtype):
+def test_e14_actions_that_are_no_numbers_are_refused(backend, argument):
+    wrong = np.ones((2, 4), "complex64")
     kernel = kernel_of(argument)
-    wrong = np.ones((2, 4), dtype)
-    with refused(TypeError, kernel, f"{argument} has dtype", dtype, "integers"):
+    with refused(TypeError, kernel, f"{argument} has dtype", "complex64", "integers"):
         call(kernel, backend, {argument: backend.array(wrong)})
 
 
 @every_backend
+@pytest.mark.parametrize("argument", ACTIONS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_actions_may_be_whole_floats(backend, argument, dtype):
+    kernel, actions = kernel_of(argument), transitions((2, 4), 3, 0)[argument]
+    got = call(kernel, backend, {argument: backend.array(actions.astype(dtype))})
+    expected = call(kernel, backend, {argument: backend.array(actions)})
+    for x, y in zip(*((z if isinstance(z, tuple) else (z,)) for z in (got, expected)), strict=True):
+        np.testing.assert_array_equal(backend.numpy(x), backend.numpy(y))
+
+
+@every_backend
+@pytest.mark.parametrize("argument", ACTIONS)
+@pytest.mark.parametrize("wrong", [0.5, np.nan, np.inf])
+def test_e14_actions_that_are_not_whole_are_refused(backend, argument, wrong):
+    kernel, actions = kernel_of(argument), np.ones((2, 4))
+    actions[1, 2] = wrong
+    if backend is JAX:
+        terminated = backend.array(np.zeros((2, 4), bool))
+        changes = {"terminated": terminated} if kernel == "q_targets" else {}
+        out = call(kernel, backend, {argument: backend.array(actions)} | changes)
+        assert np.isnan(backend.numpy(out[1] if kernel == "q_loss" else out)[1, 2])
+        return
+    with refused(ValueError, kernel, f"{argument} holds", "whole numbers"):
+        call(kernel, backend, {argument: backend.array(actions)})
+
+
+@every_backend
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_float_flags_are_refused(backend, dtype):
-    with refused(TypeError, "q_targets", "terminated has dtype", dtype, "terminated != 0"):
-        call("q_targets", backend, {"terminated": backend.array(np.zeros((2, 4), dtype))})
+def test_float_flags_are_taken(backend, dtype):
+    flags = backend.array(transitions((2, 4), 3, 0)["terminated"].astype(dtype))
+    got = call("q_targets", backend, {"terminated": flags})
+    np.testing.assert_array_equal(backend.numpy(got), backend.numpy(call("q_targets", backend, {})))
 
 
 @every_backend

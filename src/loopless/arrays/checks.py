@@ -1,7 +1,8 @@
 """How kernels check their arguments: one object for each call, which every kernel uses.
 
 Shapes, dtypes, libraries and devices are always checked. Values are looked at only where that is
-free: Python numbers and NumPy arrays, never a tensor or a traced array. Wrong types raise
+free: Python numbers and NumPy arrays, and flags and actions of tensors on the CPU, never a traced
+array. Wrong types raise
 TypeError, wrong values ValueError; a message says what was wrong, what was received, what to do.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from loopless.arrays.dispatch import on_host
 from loopless.arrays.library import NUMBER, NUMPY, Library, library_of
 
 _NUMPY_NUMBER = (np.number, np.ndarray)
@@ -167,18 +169,26 @@ class Arguments:
         return self.boolean(name, x)
 
     def boolean(self, name: str, x) -> Any:
-        """Return `x` as booleans, if it holds booleans or integers 0 and 1."""
+        """Return `x` as booleans, if it holds booleans, or 0 and 1 as integers or floats.
+
+        Where values cannot be looked at, whatever is not 0 is true.
+        """
         kind = self.library.kind(x)
         if kind == "b":
             return x
-        if kind != "i":
+        if kind not in "if":
             raise TypeError(
-                f"{self.function}: {name} has dtype {x.dtype}; flags are booleans, or integers 0 "
-                f"and 1. Pass {name} != 0 if that is what you mean."
+                f"{self.function}: {name} has dtype {x.dtype}; flags are booleans, or 0 and 1 as "
+                f"integers or floats."
             )
-        if self.library is NUMPY and x.size and not ((x == 0) | (x == 1)).all():
-            other = x[(x != 0) & (x != 1)].flat[0]
-            raise ValueError(f"{self.function}: {name} holds {other}; integer flags are 0 or 1.")
+        values = on_host(self.library, x)
+        if values is not None:
+            wrong = (values[0] != 0) & (values[0] != 1)  # NaN is neither
+            if wrong.any():
+                raise ValueError(
+                    f"{self.function}: {name} holds {values[0][wrong].flat[0]}; flags are 0 or 1. "
+                    f"Pass {name} != 0 if that is what you mean."
+                )
         return x != 0
 
     def number(self, name: str, x: Any, low=0.0, high=1.0) -> Any:
@@ -218,13 +228,33 @@ class Arguments:
             raise TypeError(f"{self.function}: {name} has dtype {x.dtype}; {_FLOATS}")
         return x.dtype
 
-    def integers(self, name: str, x) -> None:
-        """Refuse actions that are not integers or booleans."""
-        if self.library.kind(x) not in "ib":
+    def actions(self, name: str, x) -> Any:
+        """Return actions as integers or booleans; floats must be whole.
+
+        Where values cannot be looked at, a float that is not whole becomes −1, which is no action.
+        """
+        library = self.library
+        if library.kind(x) in "ib":
+            return x
+        if library.kind(x) != "f":
             raise TypeError(
-                f"{self.function}: {name} has dtype {x.dtype}; actions are integers. Store them as "
-                f"such rather than convert them back: a float holds large ones inexactly."
+                f"{self.function}: {name} has dtype {x.dtype}; actions are integers, or whole "
+                f"numbers as floats."
             )
+        xp = library.xp
+        x = library.constant(x)
+        if library is NUMPY or library.name == "torch":
+            x = library.cast(x, xp.float64)  # holds every action; a half does not hold 2049
+        values = on_host(library, x)
+        whole = xp.floor(x) == x
+        if values is not None:
+            wrong = (np.floor(values[0]) != values[0]) | (abs(values[0]) > 2**53)
+            if wrong.any():
+                raise ValueError(
+                    f"{self.function}: {name} holds {values[0][wrong].flat[0]}; actions are whole "
+                    f"numbers."
+                )
+        return library.cast(xp.where(whole, x, -1), xp.int32 if library.name == "jax" else xp.int64)
 
     def alike(self, name: str, x, like_name: str = "") -> None:
         """Refuse what is not an array of the same library on the same device."""

@@ -7,9 +7,9 @@ one call on [K, B, A] serves K batches.
 Targets are constants. `q_targets` returns values without a gradient, and `q_loss` passes one to the
 taken action's entry of `q` alone: none to `targets`, none to `weights`.
 
-Actions are integers (or booleans) in 0 … A−1. Where values can be looked at (NumPy arrays, and
-PyTorch tensors on the CPU outside of traces) an action out of range is refused. Elsewhere PyTorch's
-own gather raises, and JAX gives NaN, never a neighbor's value.
+Actions are integers (or booleans, or whole floats) in 0 … A−1. Where values can be looked at (NumPy
+arrays, and PyTorch tensors on the CPU outside of traces) an action out of range is refused.
+Elsewhere PyTorch's own gather raises, and JAX gives NaN, never a neighbor's value.
 
 The formulas here take single numbers as well as whole arrays: the kernels of `compiled.losses` are
 built from the same functions. Loop twins: `reference.q_learning`.
@@ -21,16 +21,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loopless.arrays import checks
 from loopless.arrays.checks import is_array
 from loopless.arrays.dispatch import (
     eager_torch,
     flat,
     flat_or_number,
     numpy_views,
+    on_host,
     with_gradients,
 )
-from loopless.arrays.library import NUMPY, Library, compiled_once, typed
+from loopless.arrays.library import NUMPY, Library, compiled_once, library_of, typed
+from loopless.kernels.q_arguments import check_loss, check_targets, no_action, place_of
 
 _BOOL, _INTEGER = np.dtype(np.bool_), np.dtype(np.int64)
 _PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
@@ -70,7 +71,7 @@ def _targets(rewards, terminated, next_q, gamma, next_q_online, next_actions) ->
     fields = rewards, terminated, next_q, gamma, next_q_online, next_actions
     if _are_plain_targets(*fields):
         return _numpy_targets(rewards.dtype, *fields)
-    library, dtype, terminated, gamma = _check_targets(*fields)
+    library, dtype, terminated, gamma, next_actions = check_targets(*fields)
     fields = rewards, terminated, next_q, gamma, next_q_online, next_actions
     if library is NUMPY:
         return _numpy_targets(dtype, *fields)
@@ -94,31 +95,6 @@ def _is_plain(values) -> bool:
     return values.__class__ is np.ndarray and values.dtype in _PLAIN and values.size > 0
 
 
-def _check_targets(rewards, terminated, next_q, gamma, next_q_online, next_actions):
-    """Return the library, the dtype of the result, and the checked `terminated` and `gamma`."""
-    arguments = checks.Arguments("q_targets", "rewards", rewards)
-    if next_q_online is not None and next_actions is not None:
-        raise ValueError(
-            "q_targets: next_q_online and next_actions were both given; the next action is the "
-            "online network's best (double) or the one taken (SARSA). Drop one of them."
-        )
-    samples = rewards.shape
-    arguments.alike("next_q", next_q)
-    if next_q.shape[:-1] != samples or not next_q.ndim:
-        raise arguments.misshapen("next_q", next_q, (*samples, "A"))
-    _check_some_action(arguments, "next_q", next_q)
-    dtype = _widest(arguments, {"rewards": rewards, "next_q": next_q})
-    if next_q_online is not None:
-        arguments.shaped("next_q_online", next_q_online, next_q.shape, "next_q", next_q)
-        arguments.floating("next_q_online", next_q_online)
-    if next_actions is not None:
-        arguments.shaped("next_actions", next_actions, samples)
-        arguments.integers("next_actions", next_actions)
-    arguments.shaped("terminated", terminated, samples)
-    terminated = arguments.boolean("terminated", terminated)
-    return arguments.library, dtype, terminated, arguments.number("gamma", gamma)
-
-
 def _target(where, rewards, terminated, gamma, value):
     return where(terminated, rewards, rewards + gamma * value)
 
@@ -137,7 +113,7 @@ def _numpy_targets(dtype, rewards, terminated, next_q, gamma, next_q_online, nex
         out.ravel(),
     )
     if refused >= 0:
-        raise _no_action("q_targets", "next_actions", next_actions, refused, next_q.shape[-1])
+        raise no_action("q_targets", "next_actions", next_actions, refused, next_q.shape[-1])
     return out if wide == dtype else out.astype(dtype)
 
 
@@ -172,9 +148,11 @@ def _taken(library: Library, values, actions) -> Any:
     The actions are not read back to be checked. An action out of range is PyTorch's own error (on a
     GPU its device-side assert), and gives NaN in JAX.
     """
+    xp = library.xp
     if library.name == "torch":
         return values.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
-    xp = library.xp
+    if library is NUMPY:
+        return xp.take_along_axis(values, actions.astype(_INTEGER)[..., None], -1)[..., 0]
     if actions.dtype.itemsize < 4:
         actions = actions.astype(xp.int32)  # A need not fit into a byte
     # JAX's indexing wraps −1, and may read 2³² as 0
@@ -223,6 +201,10 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0) -> Any:
     weight 0 is out, even one that holds NaN or infinity. δ is `delta`, which may be a 0-d array in
     JAX. "huber" with δ = 1 is PyTorch's smooth_l1_loss.
 
+    `loss` may also be a function of yours, loss(prediction, target), of your library: it gets
+    Q(s_i, a_i) and y_i, [..., B] each, and returns L of each sample, not their mean. Its gradient
+    is your library's own; beside NumPy arrays it has none.
+
     The loss has the gradient w_i L'(d_i)/B at each taken action and exactly 0 elsewhere; targets
     and weights are constants to it. The errors d [..., B], for priorities and logs, have none.
     In eager PyTorch a second derivative is an error; transforms of either library take it.
@@ -231,7 +213,42 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0) -> Any:
 
     Mnih et al. 2015. Loop twin: `reference.q_learning.q_loss`.
     """
+    if callable(loss):
+        return _foreign_loss(loss, q, actions, targets, weights)
     return with_gradients(_losses, (loss, delta), (q, actions, targets, weights), (q,))
+
+
+def _foreign_loss(loss: Callable, q, actions, targets, weights) -> Any:
+    library, dtype, _, actions = check_loss(q, actions, targets, weights, loss, 1.0)
+    xp, wide, count = library.xp, library.wide(dtype), q.shape[-1]
+    values = on_host(library, actions)
+    if values is not None:
+        outside = (values[0] < 0) | (values[0] >= count)
+        if outside.any():
+            raise no_action("q_loss", "actions", values[0], int(np.argmax(outside)), count)
+    targets = library.cast(library.constant(targets), wide)
+    prediction = library.cast(_taken(library, q, actions), wide)
+    errors = library.constant(prediction - targets)
+    if weights is not None:
+        weights = library.cast(library.constant(weights), wide)
+        values = on_host(library, weights)
+        if values is not None and not ((values[0] >= 0) & (values[0] < np.inf)).all():
+            raise ValueError("q_loss: weights are finite and at least 0.")
+        # A sample that is out must not bring its NaN into the derivative either.
+        prediction = xp.where(weights == 0, 0, prediction)
+        targets = xp.where(weights == 0, 0, targets)
+    losses = loss(prediction, targets)
+    if library_of(losses) is not library or tuple(losses.shape) != tuple(targets.shape):
+        received = getattr(losses, "shape", None)
+        received = type(losses).__name__ if received is None else f"shape {tuple(received)}"
+        raise ValueError(
+            f"q_loss: loss returned {received}; it must return the loss of each sample, an array "
+            f"of shape {tuple(targets.shape)}. In PyTorch pass reduction='none'."
+        )
+    if weights is not None:
+        losses = xp.where(weights == 0, 0, weights * losses)
+    mean = library.cast(xp.mean(losses, -1), dtype)
+    return mean if library is not NUMPY else np.asarray(mean), library.cast(errors, dtype)
 
 
 def _losses(loss, delta, derivatives: bool, q, actions, targets, weights) -> Any:
@@ -239,7 +256,8 @@ def _losses(loss, delta, derivatives: bool, q, actions, targets, weights) -> Any
     fields = q, actions, targets, weights
     if _is_plain_loss(*fields, loss, delta):
         return _numpy_losses(q.dtype, loss, delta, derivatives, *fields)
-    library, dtype, delta = _check_loss(*fields, loss, delta)
+    library, dtype, delta, actions = check_loss(*fields, loss, delta)
+    fields = q, actions, targets, weights
     if library is NUMPY:
         return _numpy_losses(dtype, loss, delta, derivatives, *fields)
     composed = compiled_once(library, _composed_losses, (0, 1, 2, 4))
@@ -260,60 +278,6 @@ def _is_plain_loss(q, actions, targets, weights, loss, delta) -> bool:
     )
 
 
-def _check_loss(q, actions, targets, weights, loss, delta):
-    """Return the library, the dtype of the results, and delta as a number."""
-    checks.choice("q_loss", "loss", loss, tuple(LOSSES))
-    arguments = checks.Arguments("q_loss", "q", q)
-    samples = q.shape[:-1]
-    if q.ndim < 2 or samples[-1] == 0:
-        raise ValueError(
-            f"q_loss: q has shape {tuple(q.shape)}; it must be [..., B, A] with at least one "
-            f"sample, because the loss is a mean over samples."
-        )
-    _check_some_action(arguments, "q", q)
-    arguments.shaped("actions", actions, samples)
-    arguments.integers("actions", actions)
-    arguments.shaped("targets", targets, samples)
-    dtype = _widest(arguments, {"q": q, "targets": targets})
-    if weights is not None:
-        arguments.shaped("weights", weights, samples)
-        arguments.floating("weights", weights)
-    return arguments.library, dtype, _check_delta(arguments, delta)
-
-
-def _check_delta(arguments: checks.Arguments, delta) -> Any:
-    """Return `delta`: a number above 0, or a 0-d array of JAX beside other arrays of JAX."""
-    if arguments.library.name == "jax" and checks.is_scalar_array(delta):
-        arguments.floating("delta", delta)
-        return delta
-    return checks.positive("q_loss", "delta", delta)
-
-
-def _widest(arguments: checks.Arguments, arrays: dict[str, Any]) -> Any:
-    dtypes = [arguments.floating(name, x) for name, x in arrays.items()]
-    return arguments.library.promote(*dtypes)
-
-
-def _check_some_action(arguments: checks.Arguments, name, x) -> None:
-    if x.shape[-1] == 0:
-        raise ValueError(
-            f"{arguments.function}: {name} has shape {tuple(x.shape)}; it must hold at least one "
-            f"action along its last axis."
-        )
-
-
-def _no_action(function: str, name: str, actions, sample: int, count: int) -> ValueError:
-    return ValueError(
-        f"{function}: {name} holds {actions.flat[sample]}{_place(sample, actions.shape)}; "
-        f"actions must be from 0 to {count - 1}."
-    )
-
-
-def _place(sample: int, shape: tuple[int, ...]) -> str:
-    place = tuple(map(int, np.unravel_index(sample, shape)))
-    return f" at {place[0] if len(place) == 1 else place}" if place else ""
-
-
 def _numpy_losses(dtype, loss, delta, derivatives, q, actions, targets, weights):
     wide = NUMPY.wide(dtype)
     shape = q.shape
@@ -331,8 +295,8 @@ def _numpy_losses(dtype, loss, delta, derivatives, q, actions, targets, weights)
     )
     if refused >= 0:
         if weights is None or not 0 <= actions.flat[refused] < shape[-1]:
-            raise _no_action("q_loss", "actions", actions, refused, shape[-1])
-        weight, place = weights.flat[refused], _place(refused, weights.shape)
+            raise no_action("q_loss", "actions", actions, refused, shape[-1])
+        weight, place = weights.flat[refused], place_of(refused, weights.shape)
         raise ValueError(
             f"q_loss: weights holds {weight}{place}; weights are finite and at least 0."
         )

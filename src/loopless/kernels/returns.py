@@ -2,7 +2,7 @@
 
 Every function takes arrays [T, ...] of NumPy, PyTorch or JAX (time on `time_axis`) and returns the
 same kind, in the widest floating dtype of its inputs; float16 and bfloat16 accumulate in float32.
-`terminated` and `truncated` are booleans (or integers 0 and 1), and `next_values` is the value of
+`terminated` and `truncated` are booleans (or numbers 0 and 1), and `next_values` is the value of
 the true successor of each step, before any reset: a terminated step never reads it, a truncated
 one bootstraps from it. If both are set, terminated wins. The last step is an end like a truncation.
 `gamma` and `lambda_` are numbers or arrays with one entry or the full length along each axis. Steps

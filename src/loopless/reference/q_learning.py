@@ -45,7 +45,8 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
         loss = (1/B) Σ_i w_i L(d_i)         L = d² for "mse"; for "huber" ½ d² where |d| ≤ δ, and
                                             δ (|d| − ½ δ) elsewhere
 
-    A sample of weight 0 adds nothing, whatever it holds. Mnih et al. 2015.
+    A sample of weight 0 adds nothing, whatever it holds. `loss` may be a function of a sample's
+    prediction and target. Mnih et al. 2015.
     """
     shape = np.shape(q)[:-1]
     errors = _errors(q, actions, targets)
@@ -55,8 +56,13 @@ def q_loss(q, actions, targets, *, weights=None, loss="mse", delta=1.0):
         terms = []
         for b in range(shape[-1]):
             i = (*k, b)
-            if weights[i] != 0:
-                terms.append(weights[i] * _loss(float(errors[i]), loss, delta))
+            if weights[i] == 0:
+                continue
+            if callable(loss):
+                term = float(loss(float(q[i][int(actions[i])]), float(targets[i])))
+            else:
+                term = _loss(float(errors[i]), loss, delta)
+            terms.append(weights[i] * term)
         losses[k] = _sum(terms) / shape[-1]
     return losses, errors
 
@@ -120,7 +126,7 @@ def _first_largest(row):
 
 
 def _action(action, count):
-    if isinstance(action, float | np.floating) or not 0 <= action < count:
+    if not 0 <= action < count or action != int(action):
         raise ValueError(f"an action is a whole number from 0 to {count - 1}; got {action!r}.")
     return int(action)
 

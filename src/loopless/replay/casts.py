@@ -83,15 +83,17 @@ def leading_shape(flat: Mapping[str, Any], fields: Mapping[str, Field]) -> tuple
 def _check_cast(name: str, array, source: str, field: Field, bare: bool) -> None:
     """Raise if `field` does not take the dtype `source`; a `bare` Python number has no dtype."""
     kind, wanted = _kind(source), field.dtype
-    if field.casting == "flag":
-        if kind not in "iu":
+    on_host = isinstance(array, np.ndarray) or array.device.type == "cpu"
+    if field.casting == "flag" or (field.casting == "lossless" and wanted == "bool"):
+        if kind not in "iuf":
             raise TypeError(
-                f"{name} has dtype {source}; flags are booleans, or integers 0 and 1 (pass "
-                f"{name} != 0 if that is what you mean)"
+                f"{name} has dtype {source}; flags are booleans, or 0 and 1 as integers or floats"
             )
-        on_host = isinstance(array, np.ndarray) or array.device.type == "cpu"
         if on_host and not bool(((array == 0) | (array == 1)).all()):
-            raise ValueError(f"{name} contains integers other than 0 and 1")
+            raise ValueError(
+                f"{name} contains numbers other than 0 and 1 (pass {name} != 0 if that is what you "
+                f"mean)"
+            )
         return
     if field.casting == "number":
         if kind in "iuf":
@@ -105,7 +107,20 @@ def _check_cast(name: str, array, source: str, field: Field, bare: bool) -> None
             if limits.min <= int(array) <= limits.max:
                 return
             raise ValueError(f"{name} is {int(array)}, which {field.dtype} cannot hold")
+        if kind == "f" and _kind(field.dtype) in "iu" and on_host:  # such as actions
+            _check_whole(name, array, field.dtype)
+            return
     raise TypeError(f"{name} has dtype {source}, expected {wanted} (convert it, or declare it)")
+
+
+def _check_whole(name: str, array, wanted: str) -> None:
+    """Refuse floats that an integer dtype does not hold exactly."""
+    limits = np.iinfo(wanted)
+    most = min(limits.max, 2**53)  # beyond it a float64 skips integers
+    fits = (array == array.round()) & (array >= max(limits.min, -most)) & (array <= most)
+    if not bool(fits.all()):
+        other = array[~fits].reshape(-1)[0].item()
+        raise ValueError(f"{name} contains {other}, which {wanted} cannot hold")
 
 
 def _kind(dtype_name: str) -> str:

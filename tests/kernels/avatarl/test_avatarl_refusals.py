@@ -106,7 +106,14 @@ def test_what_is_not_floating_or_not_whole_is_refused(backend):
     with refused(TypeError, "targets has dtype", "tokens are integers"):
         call(backend, {"targets": np.zeros((2, 3))})
     with refused(TypeError, "mask has dtype", "flags are booleans"):
-        call(backend, {"mask": np.ones((2, 3))})
+        call(backend, {"mask": np.ones((2, 3), np.complex64)})
+
+
+@pytest.mark.parametrize("backend", [NUMPY, TORCH], ids=str)
+def test_masks_of_floats_are_0_or_1(backend):
+    call(backend, {"mask": np.ones((2, 3))})
+    with refused(ValueError, "mask holds 0.5"):
+        call(backend, {"mask": np.full((2, 3), 0.5)})
 
 
 def test_mixed_libraries_are_refused():

@@ -48,7 +48,7 @@ def test_the_index_takes_eight_bytes_a_step():
     ("row", "said"),
     [
         ({"obs": [1, 2]}, "terminals is missing"),
-        ({"obs": [1.5, 2.5], "terminals": [0, 0]}, "obs has dtype float64, expected int64"),
+        ({"obs": [1.5, 2.5], "terminals": [0, 0]}, "obs contains 1.5, which int64 cannot hold"),
         ({"obs": 3, "terminals": [0, 0]}, "obs has shape"),
         ({"terminals": [0, 0]}, "obs is missing"),
         ({"obs": [], "terminals": []}, "the rows have no step|dtype float64"),

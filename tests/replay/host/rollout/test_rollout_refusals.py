@@ -42,12 +42,16 @@ WRONG_ARRAYS = {
         TypeError,
         "obs/far has dtype int64, expected float64",
     ),
-    "floats for integers": ({"row": np.zeros(3)}, TypeError, "row has dtype float64"),
+    "floats for integers": ({"row": np.full(3, 0.5)}, ValueError, "row contains 0.5"),
+    "NaN for an integer": ({"row": np.full(3, np.nan)}, ValueError, "row contains nan"),
+    "a float beyond its integer": ({"row": np.full(3, 1e19)}, ValueError, "row contains 1e"),
     "text": ({"row": ["a", "b", "c"]}, TypeError, "row has dtype str"),
     "boolean rewards": ({"rewards": [True] * 3}, TypeError, "rewards has dtype bool"),
     "huge rewards": ({"rewards": [1e300] * 3}, ValueError, "rewards contains numbers too large"),
-    "float flags": ({"terminated": np.zeros(3)}, TypeError, "flags are booleans"),
-    "integer flags": ({"truncated": [0, 1, 2]}, ValueError, "integers other than 0 and 1"),
+    "complex flags": ({"terminated": np.zeros(3, complex)}, TypeError, "flags are booleans"),
+    "float flags": ({"terminated": [0.0, 1.0, 0.5]}, ValueError, "numbers other than 0 and 1"),
+    "NaN flags": ({"terminated": [0.0, 1.0, np.nan]}, ValueError, "numbers other than 0 and 1"),
+    "integer flags": ({"truncated": [0, 1, 2]}, ValueError, "numbers other than 0 and 1"),
     "env and envs": ({"env": 0, "envs": [0]}, ValueError, "env or envs, not both"),
     "no such env": ({"env": 3}, ValueError, r"from 0 to 2; received 3"),
     "a negative env": ({"env": -1}, ValueError, r"from 0 to 2; received -1"),
@@ -77,9 +81,9 @@ def test_add_refuses_and_leaves_the_buffer_alone(library, case):
 
 @both_libraries
 def test_add_lists_all_that_is_wrong_at_once(library):
-    step = STEP | {"rewards": np.zeros(2), "row": np.zeros(3), "extra": 1}
+    step = STEP | {"rewards": np.zeros(2), "row": np.full(3, 0.5), "extra": 1}
     del step["values"]
-    message = "values is missing; extra is unknown; row has dtype.*; rewards has shape"
+    message = "values is missing; extra is unknown; row contains 0.5.*; rewards has shape"
     refuses(library, lambda buffer: buffer.add(**step), ValueError, message)
 
 

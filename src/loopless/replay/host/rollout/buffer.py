@@ -139,7 +139,7 @@ class RolloutBuffer:
 
         Fields take their own dtype, or one that casts to it without loss; a bare Python number
         fits any float or wide enough integer. Rewards, values and `final_values` take any real
-        number and are rounded to `float_dtype`. Flags are booleans, or integers 0 and 1. Tensors
+        number and are rounded to `float_dtype`. Flags are booleans, or numbers 0 and 1. Tensors
         are detached. `final_values` is the value of the true successor, read where truncated and
         not terminated; rows that get none are `pending`. On an error nothing is added.
         """
