@@ -1,0 +1,1 @@
+"""Thin classes for code bases that exist: Stable-Baselines3 in `sb3/`, an estimator for verl."""
