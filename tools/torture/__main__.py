@@ -1,72 +1,150 @@
-"""`make torture MINUTES=60 SEED=1`: campaigns of faults, one after the other, until time is up.
+"""`make torture MINUTES=60 SEED=1`: campaigns of faults side by side until time is up.
 
 Each case has a seed of its own, which follows from SEED, the campaign and a count. The first case
-that fails is printed with its seed, and `--campaign NAME --case SEED` runs it alone.
+that fails is printed with its seed, and `--campaign NAME --case SEED` runs it alone. There is one
+process for each core; the workers share the cases of a campaign, and each gives every campaign its
+share of the time.
 """
 
 import argparse
+import multiprocessing
+import os
+import queue
+import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any, NamedTuple
 from zlib import crc32
 
-from torture import calls, envs, files, kills, power
+from loopless.process import cores
 from torture.failure import Failure
 
-# name → the campaign, and how many cases it runs in its turn
-CAMPAIGNS: dict[str, tuple[Callable[[int], dict[str, int]], int]] = {
-    "calls": (calls.fuzz, 2_000),
-    "power": (power.fuzz, 12),
-    "envs": (envs.fuzz, 200),
-    "buffers": (files.fuzz_buffer, 40),
-    "runs": (files.fuzz_run, 4),
-    "kills": (kills.fuzz, 1),
+TURN_S = 5.0  # how long a campaign goes on before another has its turn
+NEWS_S = 300.0  # how often counts are printed
+LAST_CASE_S = 1200.0  # how long a case under way may take when time is up
+
+
+class Campaign(NamedTuple):
+    """A function of a module of this package, and its share of the time."""
+
+    module: str
+    function: str
+    share: float
+
+    def load(self) -> Callable[[int], dict[str, int]]:
+        """Return the function that runs the case of a seed."""
+        return getattr(__import__(f"torture.{self.module}").__dict__[self.module], self.function)
+
+
+CAMPAIGNS = {
+    "calls": Campaign("calls", "fuzz", 0.40),
+    "kills": Campaign("kills", "fuzz", 0.42),
+    "power": Campaign("power", "fuzz", 0.06),
+    "envs": Campaign("envs", "fuzz", 0.03),
+    "buffers": Campaign("files", "fuzz_buffer", 0.03),
+    "runs": Campaign("files", "fuzz_run", 0.06),
 }
 
 
-def seeds(name: str, seed: int) -> Iterator[int]:
-    """Yield the seeds of a campaign's cases."""
-    first = crc32(f"{seed} {name}".encode()) << 24
-    yield from range(first, first + (1 << 24))
+def first_case(name: str, seed: int) -> int:
+    """Return the seed of a campaign's first case; the others follow it."""
+    return crc32(f"{seed} {name}".encode()) << 24
 
 
-def run(minutes: float, seed: int, counts: Counter) -> None:
-    """Run all campaigns in turn until time is up; raise Failure at the first case that fails."""
-    end = time.monotonic() + 60 * minutes
-    cases = {name: seeds(name, seed) for name in CAMPAIGNS}
-    while time.monotonic() < end:
-        for name, (fuzz, turn) in CAMPAIGNS.items():
-            for _ in range(turn):
-                case = next(cases[name])
-                try:
-                    counts.update(fuzz(case))
-                except Failure as failure:
-                    raise Failure(f"--campaign {name} --case {case}: {failure}") from failure
-                if time.monotonic() > end:
-                    return
+def work(seed: int, worker: int, workers: int, end: float, news: Any) -> None:
+    """Run every campaign's cases number `worker`, `worker + workers`, … until time is up.
+
+    Counts are put into `news` after each turn; at the first case that fails, a sentence.
+    """
+    campaigns = {name: campaign.load() for name, campaign in CAMPAIGNS.items()}
+    case = {name: first_case(name, seed) + worker for name in CAMPAIGNS}
+    used = dict.fromkeys(CAMPAIGNS, 0.0)
+    while time.time() < end:
+        name = min(used, key=lambda name: used[name] / CAMPAIGNS[name].share)
+        counts, start = Counter(), time.monotonic()
+        while time.monotonic() - start < TURN_S and time.time() < end:
+            try:
+                counts.update(campaigns[name](case[name]))
+            except Failure as failure:
+                news.put(f"--campaign {name} --case {case[name]}: {failure}")
+                return
+            case[name] += workers
+        used[name] += time.monotonic() - start
+        news.put(counts)
+
+
+def run(minutes: float, seed: int, workers: int, counts: Counter) -> None:
+    """Run all campaigns until time is up; raise Failure at the first case that fails."""
+    context = multiprocessing.get_context("spawn")
+    news, start = context.Queue(), time.time()
+    end = start + 60 * minutes
+    processes = [
+        context.Process(target=work, args=(seed, worker, workers, end, news))
+        for worker in range(workers)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        printed = start
+        while any(process.is_alive() for process in processes) or not news.empty():
+            _receive(news, counts)
+            if time.time() - printed > NEWS_S:
+                printed = time.time()
+                print(f"after {(printed - start) / 60:.0f} minutes: {_line(counts)}", flush=True)
+            if time.time() > end + LAST_CASE_S:
+                raise Failure(f"a case still runs {LAST_CASE_S:.0f} s after the end")
+        for process in processes:
+            process.join()
+            if process.exitcode:
+                raise Failure(f"a worker ended with code {process.exitcode}")
+    finally:
+        for process in processes:
+            process.terminate()
+
+
+def _receive(news: Any, counts: Counter) -> None:
+    try:
+        received = news.get(timeout=1.0)
+    except queue.Empty:
+        return
+    if isinstance(received, str):
+        raise Failure(received)
+    counts.update(received)
+
+
+def _line(counts: Counter) -> str:
+    return ", ".join(f"{counts[name]:,} {name}" for name in sorted(counts) if "," not in name)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=cores())
     parser.add_argument("--campaign", choices=CAMPAIGNS)
     parser.add_argument("--case", type=int)
     options = parser.parse_args()
-    counts: Counter = Counter()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the counts are printed then too
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # one core for each worker
+    counts, start = Counter(), time.monotonic()
     try:
         if options.case is not None:
-            counts.update(CAMPAIGNS[options.campaign or "calls"][0](options.case))
+            counts.update(CAMPAIGNS[options.campaign or "calls"].load()(options.case))
         else:
-            run(options.minutes, options.seed, counts)
+            run(options.minutes, options.seed, options.workers, counts)
     except Failure as failure:
         print(f"FAILED {failure}")
         return 1
+    except KeyboardInterrupt:
+        print("stopped before the end; nothing had failed:")
+        return 130
     finally:
         for name, count in sorted(counts.items()):
             print(f"{count:>12,}  {name}")
-    print(f"clean: seed {options.seed}")
+        print(f"seed {options.seed}, {(time.monotonic() - start) / 60:.1f} minutes", flush=True)
+    print("clean")
     return 0
 
 

@@ -140,6 +140,20 @@ class Checkpoints:
             raise BadRun(f"run: cannot read {self.folder}: {error.strerror}.") from None
         return sorted(names, key=_step, reverse=True)
 
+    def have_state(self) -> bool:
+        """Return whether any checkpoint was saved in full: there is something to resume from.
+
+        A process that died before its first full checkpoint may have left its best weights. One
+        that is broken counts: what it was is not known.
+        """
+        return any(self._was_full(name) for name in self.names())
+
+    def _was_full(self, name: str) -> bool:
+        try:
+            return self._manifest(name).kind == "full"
+        except (Broken, OSError):
+            return True
+
     def best(self) -> str | None:
         """Return the name of the best checkpoint, if one was marked and still exists."""
         return self._read_best()[0]
@@ -175,6 +189,9 @@ class Checkpoints:
         with writing(f"into {self.folder}"):
             self._restore_latest(f"step_{step:012d}")
             self._restore_best(f"step_{step:012d}", late)
+            if late and not self.names()[len(late) :]:  # nothing is left to point to
+                atomic.remove(self.run / "latest")
+                atomic.remove(self.run / "best")
             for name in late:
                 atomic.remove(self.folder / name)
             if late:

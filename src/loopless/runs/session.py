@@ -114,7 +114,8 @@ class _Session:
     def begin(self, checkpoint: Checkpoint | None) -> None:
         trainer = self.trainer
         if checkpoint is None:
-            self.log.trim_after(-1)  # rows of a process that died before its first checkpoint
+            self.log.trim_after(-1)  # what a process left that died before its first checkpoint
+            self.checkpoints.trim_after(-1)
             snapshots.trim_after(self.run.path, -1)
             self.log.event(0, "start")
         else:

@@ -110,8 +110,8 @@ def resume_run(path: Path, **changes: Any) -> None:
         trainer = registry.reopen(run.trainer, config, run.path)
         checkpoints, newest = Checkpoints(run.path), None
         try:
-            # A process that died early has left no checkpoint, and then there is nothing to lose.
-            if checkpoints.names():
+            # A process that died early has left no full checkpoint: there is nothing to lose.
+            if checkpoints.have_state():
                 check = refuse_changes(config, run.config_file)
                 newest = checkpoints.load(template=trainer.arrays(), check=check)
                 for reason in newest.skipped:
@@ -132,7 +132,7 @@ def resume_run(path: Path, **changes: Any) -> None:
         except BaseException:
             trainer.close()
             raise
-        start = f"from {newest.name}" if newest else "which has no checkpoint, from its start"
+        start = f"from {newest.name}" if newest else "which has no full checkpoint, from its start"
         say(f"Run {run.path}, {start}")
         _run_session(trainer, run, config, newest)
 
