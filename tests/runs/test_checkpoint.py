@@ -332,3 +332,24 @@ def test_all_differences_from_the_template_are_told_before_anything_is_read(chec
         "  replay/terminated is not expected",
         "  weights/net/0/bias is float32 [4], expected float32 [5]",
     ]
+
+
+def test_weights_alone_are_nothing_to_resume_from(checkpoints):
+    assert not checkpoints.have_state()
+    checkpoints.save(1, state(), {}, kind="weights", best=True)
+    assert not checkpoints.have_state()
+    checkpoints.save(2, state(), {})
+    assert checkpoints.have_state()
+
+
+def test_a_broken_checkpoint_may_have_been_a_full_one(checkpoints):
+    name = checkpoints.save(1, state(), {}, kind="weights")
+    (checkpoints.folder / name / "manifest.json").write_text("{")
+    assert checkpoints.have_state()
+
+
+def test_a_run_that_starts_anew_keeps_no_pointer(checkpoints):
+    checkpoints.save(1, state(), {}, kind="weights", best=True)
+    assert checkpoints.trim_after(-1) == ["step_000000000001"]
+    assert [path.name for path in checkpoints.run.iterdir()] == ["checkpoints"]
+    assert checkpoints.names() == []

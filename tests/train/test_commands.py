@@ -270,6 +270,16 @@ def test_a_run_without_checkpoints_begins_again(copied, run, capsys):
     assert checkpoint_files(copied) == checkpoint_files(run)
 
 
+def test_a_run_that_died_before_its_first_full_checkpoint_starts_anew(copied, run, capsys):
+    best = Checkpoints(copied).load("best", kind="weights")
+    shutil.rmtree(copied / "checkpoints")
+    Checkpoints(copied).save(20, best.arrays, {}, kind="weights", best=True)
+    assert command("resume", copied) == 0
+    assert "which has no full checkpoint, from its start" in capsys.readouterr().err
+    assert checkpoint_files(copied) == checkpoint_files(run)
+    assert (copied / "best").read_bytes() == (run / "best").read_bytes()
+
+
 @pytest.mark.parametrize("words", [["resume"], ["play"], ["plot"], ["export"]], ids=str)
 def test_a_run_that_is_not_there_is_refused(run, words, capsys):
     assert command(*words, run.parent / "mina") == 2

@@ -2,13 +2,15 @@
 
 This process has imported everything that a training run needs, and forks for each command, which
 saves the seconds that the imports take. The fork is a real process with files, locks and a cache of
-its own, and it dies by SIGKILL. A request is a line of JSON on standard input, the answer a line on
+its own, and it dies by SIGKILL. All of them share a cache of compiled programs, which ends with
+this process. A request is a line of JSON on standard input, the answer a line on
 standard output: `[was it killed, exit code, the last line that the command printed]`.
 """
 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -35,6 +37,7 @@ POLL_S = 0.01
 def main() -> int:
     """Serve until standard input ends; a child returns the exit code of its command."""
     warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX has no threads yet
+    os.environ["XDG_CACHE_HOME"] = home = tempfile.mkdtemp()
     printed = tempfile.TemporaryFile()  # noqa: SIM115 (for as long as the process lives)
     for line in sys.stdin:
         request = json.loads(line)
@@ -47,6 +50,7 @@ def main() -> int:
         answer = _wait(child, request["seconds"])
         last = printed.seek(0) or printed.read().decode(errors="replace").strip().split("\n")[-1]
         print(json.dumps([*answer, last]), flush=True)
+    shutil.rmtree(home, ignore_errors=True)
     return 0
 
 
