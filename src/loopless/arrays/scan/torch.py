@@ -145,7 +145,9 @@ def estimate(recipe, compose, dtype, axis, floats, flags, numbers, valid):
     When the backward pass is itself to be differentiated, it uses `compose` (of `arrays.scan`).
     """
     outs = _run(recipe, dtype, axis, floats, flags, numbers, valid)
-    return _Fused.apply((recipe.adjoint, compose, axis, outs, flags, numbers, valid), *floats)
+    call = recipe.adjoint, compose, axis, numbers, valid is not None, False
+    tensors = *flags, *[x for x in numbers if isinstance(x, Tensor)]
+    return _Fused.apply((outs, call, tensors if valid is None else (*tensors, valid)), *floats)
 
 
 @torch.compiler.allow_in_graph
@@ -251,7 +253,8 @@ def estimate_plain(recipe, compose, floats, flags, numbers, valid, time_axis, ou
     outs = _run_plain(recipe, floats, flags, numbers, valid, time_axis, out)
     if outs is None or not records:
         return outs
-    return _Fused.apply((recipe.adjoint, compose, time_axis, outs, flags, numbers, valid), *floats)
+    call = recipe.adjoint, compose, time_axis, numbers, valid is not None, True
+    return _Fused.apply((outs, call, flags if valid is None else (*flags, valid)), *floats)
 
 
 def _run_plain(recipe, floats, flags, numbers, valid, time_axis, out=None):
@@ -321,35 +324,60 @@ def _addresses(tensors, shape, dtype) -> tuple[int, ...] | None:
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx, call, *floats):
-        adjoint, compose, axis, outs, flags, numbers, valid = call
-        tensors = [x for x in numbers if isinstance(x, Tensor)]
-        ctx.call = adjoint, compose, axis, numbers, valid is not None
-        ctx.dtypes = [x.dtype for x in floats]
+        outs, ctx.call, tensors = call
         # Saved the official way, so that flags overwritten before backward are an error.
-        ctx.save_for_backward(*flags, *tensors, *([] if valid is None else [valid]))
+        ctx.save_for_backward(*tensors)
+        ctx.dtypes = None if ctx.call[-1] else [x.dtype for x in floats]
         return outs
 
     @staticmethod
     def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
-        adjoint, compose, axis, numbers, masked = ctx.call
-        terminated, truncated, *tensors = ctx.saved_tensors
+        adjoint, compose, axis, numbers, masked, plain = ctx.call
+        tensors = ctx.saved_tensors
+        eager = not torch.is_grad_enabled() and not is_traced(torch)
+        if eager and plain and (out := _run_adjoint(adjoint, gradients, tensors, numbers, axis)):
+            return None, *out
+        flags, (*tensors,) = tensors[:2], tensors[2:]
         valid = tensors.pop() if masked else None
-        tensors, flags = iter(tensors), (terminated, truncated)
+        tensors, dtype, out = iter(tensors), gradients[0].dtype, None
         numbers = tuple([next(tensors) if isinstance(x, Tensor) else x for x in numbers])
-        out = None
-        if not torch.is_grad_enabled() and not is_traced(torch):
-            out = _run_plain(adjoint, gradients, flags, numbers, valid, axis)
-            if out is None:
-                try:
-                    dtype = gradients[0].dtype
-                    out = _run(adjoint, dtype, axis, gradients, flags, numbers, valid)
-                except RuntimeError:  # batched gradients have no memory of their own
-                    pass
+        if eager:
+            try:
+                out = _run(adjoint, dtype, axis, gradients, flags, numbers, valid)
+            except RuntimeError:  # batched gradients have no memory of their own
+                pass
         if out is None:
-            library, dtype = library_of(gradients[0]), gradients[0].dtype
+            library = library_of(gradients[0])
             out = compose(adjoint, library, dtype, axis, gradients, flags, numbers, valid)
-        needed = zip(out, ctx.dtypes, ctx.needs_input_grad[1:], strict=True)
+        dtypes = ctx.dtypes or [dtype] * len(out)
+        needed = zip(out, dtypes, ctx.needs_input_grad[1:], strict=True)
         return None, *[x.to(dtype) if need else None for x, dtype, need in needed]
+
+
+def _run_adjoint(adjoint, gradients, flags, numbers, axis):
+    """Return what `_run_plain` does, if the forward pass was plain: flags need no second look."""
+    first = gradients[0]
+    addresses = []
+    try:
+        for x in gradients:
+            if x.__class__ is not Tensor or not x.is_contiguous() or x.is_neg():
+                return None
+            addresses.append(x.data_ptr())
+        terminated, truncated, *valid = [x.data_ptr() for x in flags]
+    except RuntimeError:  # batched gradients have no memory of their own
+        return None
+    shape, width = first.shape, _NUMPY_DTYPES[first.dtype]
+    sizes = numpy_scan.plain_sizes(shape, axis)
+    outs = tuple([empty(shape, width) for _ in range(adjoint.outputs)])
+    numpy_scan.kernel(adjoint, sizes[2])(
+        *sizes,
+        valid[0] if valid else None,
+        tuple(addresses),
+        (terminated, truncated),
+        numbers,
+        outs,
+    )
+    return [torch.from_numpy(out) for out in outs]
 
 
 def _run(recipe, dtype, axis, floats, flags, numbers, valid):
