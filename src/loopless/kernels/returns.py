@@ -308,9 +308,9 @@ def _estimate(function, recipe, floats, flags, numbers, valid, time_axis, out=No
     if floats[0].__class__ is np.ndarray:
         outs = numpy_scan.estimate_plain(recipe, *arguments)
     elif is_compiling() and out is None:
-        from loopless.arrays.scan import torch as torch_scan
+        from loopless.arrays.scan import torch_programs
 
-        return torch_scan.in_graph(function, time_axis, *fields)
+        return torch_programs.in_graph(function, time_axis, *fields)
     elif eager_torch(floats[0]) is not None:
         outs = _torch_scan().estimate_plain(recipe, scan.compose, *arguments)
     if outs is not None:

@@ -31,8 +31,11 @@ def estimate(
 
         if torch_scan.can_fuse(floats, numbers):
             return torch_scan.estimate(recipe, compose, *arguments)
-        if torch_scan.can_call(dtype, floats, numbers):
-            return torch_scan.call(recipe, axis, floats, flags, numbers, valid)
+        if torch_scan.is_program():
+            from loopless.arrays.scan import torch_programs
+
+            if torch_programs.can_call(dtype, floats, numbers):
+                return torch_programs.call(recipe, axis, floats, flags, numbers, valid)
     if library.name == "jax":
         from loopless.arrays.scan import jax as jax_scan
 

@@ -12,9 +12,9 @@ one forward and one backward formula.
 kernel of the adjoint, where the recipe is linear in its floats.
 """
 
+import contextlib
 import functools
 import importlib.util
-import operator
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from loopless.arrays.dispatch import empty, is_traced, requires_grad
 from loopless.arrays.library import NUMBER, library_of
 from loopless.arrays.outputs import addresses_apart
 from loopless.arrays.scan import numpy as numpy_scan
-from loopless.arrays.scan.recipe import ESTIMATORS, NAMED
 from loopless.arrays.scan.torch_blocked import blocked_scan, shift
 
 
@@ -34,7 +33,7 @@ def affine_scan(a: Tensor, b: Tensor, init: Tensor, *, reverse: bool, lagged: bo
     a and b are [outer, T, inner], init is [outer, inner]. Lagged, init is what the first row of
     the walk adds to b.
     """
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+    if is_program():
         return _operator(a, b, init, reverse, lagged)
     return _Function.apply(a, b, init, reverse, lagged)  # pyright: ignore[reportReturnType]
 
@@ -132,6 +131,11 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+def is_program() -> bool:
+    """Return whether a program is being made: by torch.compile, make_fx or fake tensors."""
+    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+
+
 def can_fuse(floats, numbers) -> bool:
     """Return whether `estimate` takes these tensors: on the CPU, no gradient of the numbers."""
     if not floats[0].is_cpu or is_traced(torch):
@@ -144,101 +148,10 @@ def estimate(recipe, compose, dtype, axis, floats, flags, numbers, valid):
 
     When the backward pass is itself to be differentiated, it uses `compose` (of `arrays.scan`).
     """
-    outs = _run(recipe, dtype, axis, floats, flags, numbers, valid)
+    outs = run(recipe, dtype, axis, floats, flags, numbers, valid)
     call = recipe.adjoint, compose, axis, numbers, valid is not None, False
     tensors = *flags, *[x for x in numbers if isinstance(x, Tensor)]
     return _Fused.apply((outs, call, tensors if valid is None else (*tensors, valid)), *floats)
-
-
-@torch.compiler.allow_in_graph
-def in_graph(function: str, time_axis, *fields):
-    """Return ESTIMATORS[function] of the fields, in a program that torch.compile makes.
-
-    PyTorch then does not look into our code, which it would otherwise check for changes at every
-    call of the program: that takes as long as a small rollout itself.
-    """
-    # A number that PyTorch holds for changing (dynamic=True): the program is made for its value.
-    fields = [float(x) if isinstance(x, torch.SymFloat) else x for x in fields]
-    return ESTIMATORS[function](time_axis, *fields)
-
-
-def can_call(dtype, floats, numbers) -> bool:
-    """Return whether `call` takes these tensors: in a program being compiled, for the CPU."""
-    return (
-        (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0)
-        and not torch._C._are_functorch_transforms_active()
-        and dtype in _NUMPY_DTYPES
-        and all(x.is_cpu and x.dtype == dtype for x in floats)
-        and all(isinstance(x, NUMBER) for x in numbers)
-    )
-
-
-def call(recipe, axis, floats, flags, numbers, valid):
-    """Return the recipe's outputs by one operator in a compiled program, differentiable once."""
-    numbers = [float(x) for x in numbers]
-    if torch.is_grad_enabled() and any(x.requires_grad for x in floats):
-        return _Called.apply(recipe.name, axis, numbers, valid, *flags, *floats)
-    return tuple(_estimate(recipe.name, list(floats), *flags, valid, numbers, axis))
-
-
-# Defined by hand: what `torch.library.custom_op` adds around a call takes longer than the call, and
-# so does a registered derivative, even where none is wanted.
-_LIBRARY = torch.library.Library("loopless", "FRAGMENT")
-_LIBRARY.define(
-    "estimate(str recipe, Tensor[] floats, Tensor terminated, Tensor truncated, Tensor? valid, "
-    "float[] numbers, int axis) -> Tensor[]",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-_estimate = torch.ops.loopless.estimate
-
-
-def _estimate_called(name, floats, terminated, truncated, valid, numbers, axis):
-    # Kinds and shapes were checked while the program was made.
-    recipe, flags, numbers = NAMED[name], (terminated, truncated), tuple(numbers)
-    first = floats[0]
-    shape, tensors = first.shape, (*floats, *flags) if valid is None else (*floats, *flags, valid)
-    if len(shape) != 2 or not first.numel() or not all(map(_is_contiguous, tensors)):
-        outs = _run(recipe, first.dtype, axis, floats, flags, numbers, valid)
-        return [x.contiguous() for x in outs]
-    outs = tuple([empty(shape, _NUMPY_DTYPES[first.dtype]) for _ in range(recipe.outputs)])
-    sizes = numpy_scan.plain_sizes(shape, axis)
-    assert sizes is not None  # there are two axes
-    numpy_scan.kernel(recipe, sizes[2])(
-        *sizes,
-        None if valid is None else valid.data_ptr(),
-        tuple([x.data_ptr() for x in floats]),
-        tuple([x.data_ptr() for x in flags]),
-        numbers,
-        outs,
-    )
-    return [torch.from_numpy(out) for out in outs]
-
-
-_LIBRARY.impl("estimate", _estimate_called, "CPU")
-_LIBRARY.impl("estimate", torch.library.fallthrough_kernel, "Autograd")
-
-
-@torch.library.register_fake("loopless::estimate", lib=_LIBRARY)
-def _(name, floats, terminated, truncated, valid, numbers, axis):
-    shape = floats[0].shape
-    return [floats[0].new_empty(shape) for _ in range(NAMED[name].outputs)]
-
-
-class _Called(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, name, axis, numbers, valid, terminated, truncated, *floats):
-        ctx.name, ctx.axis, ctx.numbers, ctx.masked = name, axis, numbers, valid is not None
-        ctx.save_for_backward(terminated, truncated, *([] if valid is None else [valid]))
-        return tuple(_estimate(name, list(floats), terminated, truncated, valid, numbers, axis))
-
-    @staticmethod
-    def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
-        terminated, truncated, *valid = ctx.saved_tensors
-        adjoint, valid = NAMED[ctx.name].adjoint, valid[0] if ctx.masked else None
-        assert adjoint is not None  # every estimator that can be called has one
-        name = adjoint.name
-        out = _estimate(name, list(gradients), terminated, truncated, valid, ctx.numbers, ctx.axis)
-        return None, None, None, None, None, None, *out
 
 
 def estimate_plain(recipe, compose, floats, flags, numbers, valid, time_axis, out):
@@ -260,7 +173,7 @@ def estimate_plain(recipe, compose, floats, flags, numbers, valid, time_axis, ou
 def _run_plain(recipe, floats, flags, numbers, valid, time_axis, out=None):
     first = floats[0]
     shape, dtype = first.shape, first.dtype
-    width = _NUMPY_DTYPES.get(dtype)
+    width = NUMPY_DTYPES.get(dtype)
     if width is None or len(shape) != 2 or not first.numel():
         return None
     try:
@@ -301,10 +214,9 @@ def _plain_out(recipe, out, shape, dtype, width, floats, flags) -> tuple | None:
     return _KINDS[width], *addresses
 
 
-_is_contiguous = operator.methodcaller("is_contiguous")
-_NUMPY_DTYPES = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
+NUMPY_DTYPES = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 # Addresses have no dtype; an array in front of them says what lies there.
-_KINDS = {dtype: np.zeros((1, 1), dtype) for dtype in _NUMPY_DTYPES.values()}
+_KINDS = {dtype: np.zeros((1, 1), dtype) for dtype in NUMPY_DTYPES.values()}
 
 
 def _addresses(tensors, shape, dtype) -> tuple[int, ...] | None:
@@ -342,10 +254,8 @@ class _Fused(torch.autograd.Function):
         tensors, dtype, out = iter(tensors), gradients[0].dtype, None
         numbers = tuple([next(tensors) if isinstance(x, Tensor) else x for x in numbers])
         if eager:
-            try:
-                out = _run(adjoint, dtype, axis, gradients, flags, numbers, valid)
-            except RuntimeError:  # batched gradients have no memory of their own
-                pass
+            with contextlib.suppress(RuntimeError):  # batched gradients have no memory of their own
+                out = run(adjoint, dtype, axis, gradients, flags, numbers, valid)
         if out is None:
             library = library_of(gradients[0])
             out = compose(adjoint, library, dtype, axis, gradients, flags, numbers, valid)
@@ -366,8 +276,9 @@ def _run_adjoint(adjoint, gradients, flags, numbers, axis):
         terminated, truncated, *valid = [x.data_ptr() for x in flags]
     except RuntimeError:  # batched gradients have no memory of their own
         return None
-    shape, width = first.shape, _NUMPY_DTYPES[first.dtype]
+    shape, width = first.shape, NUMPY_DTYPES[first.dtype]
     sizes = numpy_scan.plain_sizes(shape, axis)
+    assert sizes is not None  # the forward pass had the same axis
     outs = tuple([empty(shape, width) for _ in range(adjoint.outputs)])
     numpy_scan.kernel(adjoint, sizes[2])(
         *sizes,
@@ -380,7 +291,7 @@ def _run_adjoint(adjoint, gradients, flags, numbers, axis):
     return [torch.from_numpy(out) for out in outs]
 
 
-def _run(recipe, dtype, axis, floats, flags, numbers, valid):
+def run(recipe, dtype, axis, floats, flags, numbers, valid):
     wide = torch.float64 if dtype == torch.float64 else torch.float32
 
     def view(x):
