@@ -5,7 +5,6 @@ so that a difference in results comes from the objective. Loop twins: `reference
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from loopless.arrays import logits as engine
@@ -15,6 +14,7 @@ from loopless.kernels.avatarl.loss import averaging, logs_of, program
 
 # The vocabulary up to which PyTorch's own functions are faster than ours, as measured on the CPU.
 PYTORCH_UP_TO = 16_384
+NO_TOKEN = -(2**63)  # PyTorch must have a number that it ignores
 
 
 def cross_entropy(logits, targets, *, mask=None) -> Any:
@@ -25,11 +25,12 @@ def cross_entropy(logits, targets, *, mask=None) -> Any:
 
     Loop twin: `reference.avatarl.soft_cross_entropy` with one token of weight 1.
     """
+    if mask is None and (functional := _plain(logits, targets, tokens=True)) is not None:
+        loss = _pytorch_cross_entropy(functional, logits, targets)
+        if loss is not None:
+            return loss
     call = Call("cross_entropy", {"logits": logits}, mask, targets)
     call.refuse()
-    loss = _by_pytorch(_pytorch_cross_entropy, call, logits, call.targets)
-    if loss is not None:
-        return loss
     tokens = call.targets[..., None]
     return program(call.library, _soft, 1)(call.refusals, logits, tokens, None, call.mask)
 
@@ -57,44 +58,68 @@ def distillation(student_logits, critic_logits, *, temperature=1.0, mask=None) -
 
     Hinton et al. 2015. Loop twin: `reference.avatarl.distillation`.
     """
+    if mask is None and isinstance(temperature, float) and 0 < temperature < math.inf:
+        functional = _plain(student_logits, critic_logits, tokens=False)
+        if functional is not None:
+            arrays = student_logits, critic_logits, temperature
+            loss = _pytorch_distillation(functional, *arrays)
+            if loss is not None:
+                return loss
     logits = {"student_logits": student_logits, "critic_logits": critic_logits}
     call = Call("distillation", logits, mask)
     tau = call.number("temperature", temperature, 0, open_ends="low")
     call.refuse()
-    arrays = student_logits, critic_logits
-    loss = _by_pytorch(_pytorch_distillation, call, *arrays, tau)
-    if loss is not None:
-        return loss
-    arrays = *arrays, call.mask
+    arrays = student_logits, critic_logits, call.mask
     return program(call.library, _distillation, 1)(call.refusals, *arrays, tau)
 
 
-def _by_pytorch(compute: Callable, call: Call, logits, other, *options) -> Any:
-    """Return a loss by PyTorch's own functions where they are faster, else None.
+def _plain(logits, other, *, tokens: bool) -> Any:
+    """Return PyTorch's functions if they are faster for these arguments than ours, else None.
 
-    They are at small vocabularies, for tensors on the CPU. A loss that is not finite is left to
-    ours, which says which row is at fault; so are masks.
+    They are for small vocabularies, on the CPU. Looked at here is only whether the tensors are
+    plain and fit together: all else, and what is wrong, is left to the checks.
     """
-    if call.mask is not None or logits.shape[-1] > PYTORCH_UP_TO or eager_torch(logits) is None:
+    torch = eager_torch(logits)
+    if torch is None or other.__class__ is not torch.Tensor:
         return None
-    is_plain = logits.is_cpu and logits.dtype == call.wide and logits.layout == other.layout
-    if not is_plain or (other.dtype.is_floating_point and other.dtype != logits.dtype):
+    if logits.__class__ is not torch.Tensor and logits.__class__ is not torch.nn.Parameter:
         return None
-    loss = compute(call.library.xp.nn.functional, logits, other, *options)
-    return loss if math.isfinite(loss.item()) else None
+    shape, dtype = logits.shape, logits.dtype
+    if len(shape) < 2 or not 0 < shape[-1] <= PYTORCH_UP_TO or not logits.numel():
+        return None
+    if dtype is not torch.float32 and dtype is not torch.float64:
+        return None
+    if other.shape != (shape[:-1] if tokens else shape) or not (logits.is_cpu and other.is_cpu):
+        return None
+    if other.dtype is not (torch.int64 if tokens else dtype) or logits.layout != other.layout:
+        return None
+    return torch.nn.functional
 
 
-def _pytorch_cross_entropy(functional, logits, targets):
-    return functional.cross_entropy(logits.flatten(0, -2), targets.flatten().long())
+def _pytorch_cross_entropy(functional, logits, targets) -> Any:
+    if logits.ndim > 2:
+        logits, targets = logits.flatten(0, -2), targets.flatten()
+    try:
+        loss = functional.cross_entropy(logits, targets, ignore_index=NO_TOKEN)
+    except IndexError:  # a token that does not exist
+        return None
+    return _if_finite(loss)
 
 
-def _pytorch_distillation(functional, student, critic, tau):
-    student, critic = student.flatten(0, -2), critic.detach().flatten(0, -2)
+def _pytorch_distillation(functional, student, critic, tau) -> Any:
+    critic = critic.detach()
+    if student.ndim > 2:
+        student, critic = student.flatten(0, -2), critic.flatten(0, -2)
     if tau != 1:
         student, critic = student / tau, critic / tau
-    log_pi, log_q = functional.log_softmax(student, -1), functional.log_softmax(critic, -1)
+    log_pi, log_q = student.log_softmax(-1), critic.log_softmax(-1)
     divergence = functional.kl_div(log_pi, log_q, log_target=True, reduction="batchmean")
-    return divergence if tau == 1 else divergence * (tau * tau)
+    return _if_finite(divergence if tau == 1 else divergence * (tau * tau))
+
+
+def _if_finite(loss) -> Any:
+    """Return a finite loss; ours says which row is at fault if it is not."""
+    return loss if math.isfinite(loss.item()) else None
 
 
 def _soft(library, refusals, logits, tokens, weights, mask):
