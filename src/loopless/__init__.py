@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from loopless.replay.host.prioritized import PrioritizedReplayBuffer
     from loopless.replay.host.ring import ReplayBuffer
     from loopless.replay.host.rollout.buffer import RolloutBuffer
+    from loopless.train.api import (
+        open_run,
+        train_allo,
+        train_avatarl,
+        train_dqn,
+        train_lm,
+        train_ppo,
+    )
     from loopless.train.policies import load_policy
 
 __version__ = "0.1.0"
@@ -57,6 +65,14 @@ _HOMES = {
     "replay.host.prioritized": ("PrioritizedReplayBuffer",),
     "replay.host.ring": ("ReplayBuffer",),
     "replay.host.rollout.buffer": ("RolloutBuffer",),
+    "train.api": (
+        "open_run",
+        "train_allo",
+        "train_avatarl",
+        "train_dqn",
+        "train_lm",
+        "train_ppo",
+    ),
     "train.policies": ("load_policy",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loopless import refusals
 
 if TYPE_CHECKING:
-    from loopless.envs.compiled import compiled_ids, make_compiled
+    from loopless.envs.compiled import compiled_ids, is_compiled, make_compiled
     from loopless.envs.compiled.autoreset import Autoreset, CompiledEnv, autoreset
     from loopless.envs.hosted.blocks import Block, Episodes
     from loopless.envs.hosted.envs import HostedEnvs
@@ -89,6 +89,7 @@ _HOMES = {
     "Space": "spaces",
     "autoreset": "compiled.autoreset",
     "compiled_ids": "compiled",
+    "is_compiled": "compiled",
     "make_compiled": "compiled",
 }
 __all__ = sorted((*_HOMES, "EnvError", "EnvFault", "NonFiniteError", "VectorStep"))  # pyright: ignore[reportUnsupportedDunderAll]

@@ -93,8 +93,8 @@ def observations(space, what: str) -> Box:
         return Box(tuple(space.shape), dtype, _bound(space.low), _bound(space.high))
     raise EnvError(
         f"{what}: observations are {space}, which is not supported. Supported are Box of numbers "
-        f"(uint8 images included) and Discrete (as one-hot float32). For a Dict or a Tuple wrap "
-        f"the environment in gymnasium.wrappers.FlattenObservation and register that."
+        f"(uint8 images included), Discrete (as one-hot float32), and Dict, Tuple, MultiDiscrete "
+        f"and MultiBinary of these, flattened, with vectorization sync or async."
     )
 
 

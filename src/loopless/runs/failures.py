@@ -28,7 +28,7 @@ class Failure(Exception):
         return printable(super().__str__())
 
 
-class BadConfig(Failure):
+class BadConfig(Failure, ValueError):
     """All problems of a config, one line each."""
 
     def __init__(self, problems: Sequence[str]):

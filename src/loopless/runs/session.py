@@ -4,10 +4,10 @@ A trainer knows how to advance by a chunk; everything else that a run does happe
 for all trainers. `tests/runs/test_session.py` shows it with a trainer of a few lines.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -71,29 +71,55 @@ class Trainer(Protocol):
     def close(self) -> None: ...
 
 
+Callback = Callable[[Mapping[str, Any]], Any]
+
+
+class Result(NamedTuple):
+    """The last metrics of a session, and whether the callback ended it early."""
+
+    metrics: dict[str, Any]
+    stopped: bool
+
+
 def train(
-    trainer: Trainer, run: RunFolder, config: Any, checkpoint: Checkpoint | None = None
-) -> dict[str, Any]:
-    """Train to the end, from `checkpoint` if there is one, and return the last metrics.
+    trainer: Trainer,
+    run: RunFolder,
+    config: Any,
+    checkpoint: Checkpoint | None = None,
+    *,
+    callback: Callback | None = None,
+    quiet: bool = False,
+) -> Result:
+    """Train to the end, from `checkpoint` if there is one.
+
+    callback: is called with each row of metrics; "stop" in return ends the session, and saves.
 
     Raises Interrupted after a signal, NonFinite if learning stopped, EnvFailed if an environment
     failed, WriteFailed if the disk did. In each case what was trained so far is saved, if that is
     possible. Raises BadRun if the checkpoint is of another config.
     """
-    session = _Session(trainer, run, config)
+    session = _Session(trainer, run, config, callback, quiet)
     with session:
         session.begin(checkpoint)
         if session.evaluation_due:
             session.evaluate()
             session.save()
-        while trainer.step < trainer.total:
+        while trainer.step < trainer.total and not session.stopped:
             session.chunk()
-        return session.end()
+        return Result(session.end(), session.stopped)
 
 
 class _Session:
-    def __init__(self, trainer: Trainer, run: RunFolder, config: Any) -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        run: RunFolder,
+        config: Any,
+        callback: Callback | None,
+        quiet: bool,
+    ) -> None:
         self.trainer, self.run, self.config = trainer, run, config
+        self.callback, self.quiet, self.stopped = callback, quiet, False
         self.best, self.last, self.chunks = -np.inf, dict[str, Any](), 0
         self.evaluation_due = self.said_cut = False
         self.eval_every = getattr(config, "eval_every", 0)  # not every trainer has evaluations
@@ -131,7 +157,7 @@ class _Session:
         self.clock = Clock(trainer.step)
         shown = getattr(trainer, "shown", SHOWN)
         self.progress = self.open.enter_context(
-            Progress(self.clock, trainer.total, name=self.run.name, show=shown)
+            Progress(self.clock, trainer.total, name=self.run.name, show=shown, silent=self.quiet)
         )
         self.renderer = self.open.enter_context(
             Renderer(self.run.path, tensorboard=self.config.tensorboard, note=self.progress.note)
@@ -157,7 +183,7 @@ class _Session:
         elif not self.eval_every and self.judged_by in metrics:
             self.judge(metrics[self.judged_by])
         with self.clock("log"):
-            if self.due(config.checkpoint_every, before) or self.finished:
+            if self.due(config.checkpoint_every, before) or self.finished or self.stopped:
                 self.save()
             if self.due(config.plot_every, before):
                 self.snapshot()
@@ -215,6 +241,18 @@ class _Session:
         self.log.write(self.trainer.step, kind, **row)
         self.progress.update(row)
         self.last |= row
+        if self.callback is not None:
+            with self.rescuing():
+                self.tell({"step": self.trainer.step, "kind": kind, **row})
+
+    def tell(self, row: Mapping[str, Any]) -> None:
+        """Show a row to the callback, and note whether it asks to stop."""
+        answer = self.callback({name: _as_number(value) for name, value in row.items()})  # pyright: ignore[reportOptionalCall]
+        if answer not in (None, "stop"):
+            raise TypeError(
+                f'callback: it must return "stop" to end the training, or None; received {answer!r}'
+            )
+        self.stopped |= answer == "stop"
 
     def evaluate(self) -> None:
         """Evaluate; a signal ends that at once, and the next session begins with it."""
@@ -286,7 +324,7 @@ class _Session:
 
     def end(self) -> dict[str, Any]:
         self.saver.wait()
-        self.log.event(self.trainer.step, "end")
+        self.log.event(self.trainer.step, "stop" if self.stopped else "end")
         self.log.sync()
         self.snapshot()
         if self.config.profile:
@@ -296,3 +334,8 @@ class _Session:
 
             Console(stderr=True).print(self.clock.table(), "", program_times().table(), sep="\n")
         return self.last
+
+
+def _as_number(value: Any) -> Any:
+    """Return a single number as Python's own; arrays, which several seeds give, stay arrays."""
+    return value.item() if getattr(value, "shape", None) == () else value

@@ -6,8 +6,9 @@ before JAX is imported, so everything that needs JAX is imported inside function
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial, wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -63,15 +64,41 @@ def train(arguments: Sequence[str]) -> None:
     """`loopless train NAME [flags]`: train a new run."""
     name, *flags = arguments
     config = configs.resolve(registry.config_class(name), flags, f"loopless train {name}")
+    for one in split_seeds(config):
+        train_config(name, one)
+
+
+def split_seeds(config: Any) -> list[Any]:
+    """Return the configs of all runs of a command: one, or in hosted mode one for each seed."""
+    if getattr(config, "seeds", 1) == 1 or not hasattr(config, "env"):
+        return [config]
+    from loopless.train.engine.players import is_hosted
+
+    if not is_hosted(config):
+        return [config]
+    seeds = range(config.seed, config.seed + config.seeds)
+    names = {seed: config.run and f"{config.run}-seed{seed}" for seed in seeds}
+    return [replace(config, seeds=1, seed=seed, run=name) for seed, name in names.items()]
+
+
+def train_config(
+    name: str, config: Any, callback: Any = None, quiet: bool = False
+) -> tuple[Path, bool]:
+    """Train a new run, and before it those that it needs; return its folder, and if it stopped."""
     prepare(config)
     module = registry.trainer(name)
     if hasattr(module, "before"):  # this run needs another one first
-        config = module.before(config, train_new, resume_run)
-    train_new(name, config)
+        how = {"quiet": True} if quiet else {}
+        config = module.before(config, partial(train_new, **how), partial(resume_run, **how))
+    return _train_one(name, config, callback, quiet)
 
 
-def train_new(name: str, config: Any) -> Path:
+def train_new(name: str, config: Any, quiet: bool = False) -> Path:
     """Train a new run of this trainer and config to its end; return its folder."""
+    return _train_one(name, config, None, quiet)[0]
+
+
+def _train_one(name: str, config: Any, callback: Any, quiet: bool) -> tuple[Path, bool]:
     trainer = registry.trainer(name).make(config)
     try:
         run = RunFolder.create(config.runs, config.run, name, config)
@@ -79,14 +106,13 @@ def train_new(name: str, config: Any) -> Path:
         trainer.close()
         raise
     with run:
-        say(f"Run {run.path}")
+        say(f"Run {run.path}", quiet)
         try:
             trainer.write_inputs(run.path)
         except BaseException:
             trainer.close()
             raise
-        _run_session(trainer, run, config)
-        return run.path
+        return run.path, _run_session(trainer, run, config, None, callback, quiet)
 
 
 @command
@@ -95,10 +121,11 @@ def resume(path: Path, steps: int | None = None, on_nan: str | None = None) -> N
     resume_run(path, steps=steps, on_nan=on_nan)
 
 
-def resume_run(path: Path, **changes: Any) -> None:
-    """Continue a run, with those `changes` of its config that are not None."""
-    from dataclasses import replace
+def resume_run(path: Path, callback: Any = None, quiet: bool = False, **changes: Any) -> bool:
+    """Continue a run, with those `changes` of its config that are not None.
 
+    Returns whether the callback ended it early.
+    """
     with RunFolder.open(path, lock=True) as run:
         old_config = run.config(registry.config_class(run.trainer))
         config = replace(old_config, **{name: x for name, x in changes.items() if x is not None})
@@ -115,7 +142,7 @@ def resume_run(path: Path, **changes: Any) -> None:
                 check = refuse_changes(config, run.config_file)
                 newest = checkpoints.load(template=trainer.arrays(), check=check)
                 for reason in newest.skipped:
-                    say(f"Skipped {reason}")
+                    say(f"Skipped {reason}", quiet)
             evaluated = newest and not newest.numbers.get("evaluation_due")
             if newest and evaluated and newest.step >= trainer.total:
                 done = f"Run {run.path} is done, at step {newest.step:,}. --steps N trains on."
@@ -124,25 +151,30 @@ def resume_run(path: Path, **changes: Any) -> None:
                         f"Run {run.path} is at step {newest.step:,} already, past --steps "
                         f"{config.steps:,}, which counts from the run's start. Nothing was done."
                     )
-                print(printable(done))
+                if not quiet:
+                    print(printable(done))
                 trainer.close()
-                return
+                return False
             if config != old_config:
                 run.change_config(config)
         except BaseException:
             trainer.close()
             raise
         start = f"from {newest.name}" if newest else "which has no full checkpoint, from its start"
-        say(f"Run {run.path}, {start}")
-        _run_session(trainer, run, config, newest)
+        say(f"Run {run.path}, {start}", quiet)
+        return _run_session(trainer, run, config, newest, callback, quiet)
 
 
-def _run_session(trainer: Any, run: RunFolder, config: Any, newest: Any = None) -> None:
+def _run_session(
+    trainer: Any, run: RunFolder, config: Any, newest: Any, callback: Any, quiet: bool
+) -> bool:
     from loopless.runs import session
 
-    last = session.train(trainer, run, config, newest)
+    how = {"callback": callback, "quiet": quiet}
+    last, stopped = session.train(trainer, run, config, newest, **how)
     if outcome := trainer.outcome(last):
-        say(f"{outcome} Plots in {run.path / 'plots'}.")
+        say(f"{outcome} Plots in {run.path / 'plots'}.", quiet)
+    return stopped
 
 
 def prepare(config: Any) -> None:
@@ -205,15 +237,13 @@ def play(
 
     if record is not None:
         film.check(record)
-    run, config, weights = load_weights(path, checkpoint, agent)
-    module = registry.trainer(run.trainer)
-    if not hasattr(module, "player"):
-        raise BadConfig([f"{path} is a run of {run.trainer}, which plays in no environment."])
-    player = module.player(config, weights)
+    if episodes < 1:
+        raise BadConfig([f"episodes must be at least 1; received {episodes}."])
+    player = load_player(path, checkpoint, agent)
     returns, lengths, cut = player.episodes(episodes, seed)
     result = (
-        f"{run.name}, {checkpoint}: {returns.mean():.2f} ± {returns.std():.2f} over {episodes} "
-        f"episodes (median {np.median(returns):.2f}, from {returns.min():.2f} to "
+        f"{path.resolve().name}, {checkpoint}: {returns.mean():.2f} ± {returns.std():.2f} over "
+        f"{episodes} episodes (median {np.median(returns):.2f}, from {returns.min():.2f} to "
         f"{returns.max():.2f}; {lengths.mean():.0f} steps each"
         + (f", {cut} of them cut there)" if cut else ")")
     )
@@ -224,22 +254,38 @@ def play(
         print(f"Recorded {printable(record)}")
 
 
+def load_player(path: Path, checkpoint: str, agent: int, *, quiet: bool = False) -> Any:
+    """Return the player of a run; BadConfig if its trainer has nothing to play."""
+    run, config, weights = load_weights(path, checkpoint, agent, quiet=quiet)
+    module = registry.trainer(run.trainer)
+    if not hasattr(module, "player"):
+        raise BadConfig([f"{path} is a run of {run.trainer}, which plays in no environment."])
+    return module.player(config, weights)
+
+
 @command
 def sample(path: Path, prompt: str, checkpoint: str, options: Mapping[str, Any]) -> None:
     """`loopless sample RUN`: print what a trained language model writes, as it writes it."""
+    for text in sample_text(path, prompt, checkpoint, options):
+        sys.stdout.write(printable(text))
+        sys.stdout.flush()
+    print()
+
+
+def sample_text(
+    path: Path, prompt: str, checkpoint: str, options: Mapping[str, Any], *, quiet: bool = False
+) -> Iterator[str]:
+    """Yield what a trained language model writes."""
     run = RunFolder.open(path)
     if run.trainer not in ("lm", "avatarl"):
         raise BadConfig([f"{path} is a run of {run.trainer}; only lm and avatarl write text."])
-    _, config, weights = load_weights(path, checkpoint, 0)
+    _, config, weights = load_weights(path, checkpoint, 0, quiet=quiet)
     from loopless.train.lm import sampling
 
     settings = sampling.SamplingOptions(**options)
     if problems := settings.problems():
         raise BadConfig(problems)
-    for text in sampling.sample(path, config, weights, prompt, settings):
-        sys.stdout.write(printable(text))
-        sys.stdout.flush()
-    print()
+    yield from sampling.sample(path, config, weights, prompt, settings)
 
 
 @command
@@ -252,6 +298,12 @@ def export(path: Path, output: Path | None, checkpoint: str, agent: int) -> None
     target = output or run.path / "policy.safetensors"
     export_weights(target, arrays, {"run": run.name, "trainer": run.trainer, **card})
     print(f"Wrote {printable(target)} and {printable(target.with_suffix('.json'))}")
+
+
+def read_config(path: Path) -> Any:
+    """Return the config of a run."""
+    run = RunFolder.open(path)
+    return run.config(registry.config_class(run.trainer))
 
 
 def load_weights(
@@ -273,9 +325,10 @@ def load_weights(
     return run, config, agents[agent]
 
 
-def say(text: str) -> None:
-    """Print a line about what is going on, where it does not mix with results."""
-    print(printable(text), file=sys.stderr)
+def say(text: str, quiet: bool = False) -> None:
+    """Print a line about what is going on, where it does not mix with results; unless `quiet`."""
+    if not quiet:
+        print(printable(text), file=sys.stderr)
 
 
 def agents_of(arrays: Mapping[str, Any], seeds: int) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from loopless.files import atomic
 from loopless.nets.exported import Policy
 from loopless.runs.failures import BadRun
@@ -29,7 +31,7 @@ def load_policy(folder: str | Path, *, checkpoint: str = "best", agent: int = 0)
     """
     path = Path(folder)
     if path.is_dir() and (path / "run.json").exists():
-        return Policy(*_export(path, checkpoint, agent))
+        return _of_run(path, checkpoint, agent)
     file = path / NAME if path.is_dir() else path
     if not file.is_file() or file.suffix != ".safetensors":
         raise BadRun(
@@ -37,6 +39,52 @@ def load_policy(folder: str | Path, *, checkpoint: str = "best", agent: int = 0)
             f"dqn or ppo, or the .safetensors file that `loopless export` wrote."
         )
     return Policy(*_read(file))
+
+
+class NetworkPolicy:
+    """The policy of a run with a network of the user's own, which acts by JAX.
+
+    It is called as `Policy` is.
+    """
+
+    def __init__(self, player: Any) -> None:
+        from loopless.train.engine.players import evaluation_envs
+
+        with evaluation_envs(player.config, 1, 0) as envs:
+            self._act, self._obs, self._actions = player.policy(envs), envs.obs, envs.action_space
+        self.card: dict[str, Any] = {"env": player.config.env, "network": player.config.network}
+
+    def __repr__(self) -> str:
+        return f"NetworkPolicy(env={self.card['env']!r}, network={self.card['network']!r})"
+
+    def __call__(self, observation: Any, mask: Any = None) -> Any:
+        """Return the action for one observation, or the actions for several of them [n, ...]."""
+        x, shape = np.asarray(observation), self._obs.shape[1:]
+        if x.ndim not in (len(shape), len(shape) + 1) or x.shape[x.ndim - len(shape) :] != shape:
+            raise ValueError(
+                f"policy: the observation has shape {x.shape}; expected {shape}, or several of "
+                f"these with a leading axis."
+            )
+        is_single = x.ndim == len(shape)
+        inputs = [np.asarray(x[None] if is_single else x, self._obs.dtype)]
+        if mask is not None:
+            inputs.append(np.atleast_2d(np.asarray(mask, bool)))
+        actions = np.asarray(self._act(*inputs)) + getattr(self._actions, "start", 0)
+        if not is_single:
+            return actions
+        return actions[0].item() if actions.ndim == 1 else actions[0]
+
+    def reset(self, ended: Any = None) -> None:
+        """Do nothing: the policy has no memory."""
+
+
+def _of_run(path: Path, checkpoint: str, agent: int) -> Any:
+    """Return the policy of a run: what `loopless export` would write, or its own network."""
+    from loopless.train import commands
+
+    if getattr(commands.read_config(path), "network", None):
+        return NetworkPolicy(commands.load_player(path, checkpoint, agent, quiet=True))
+    return Policy(*_export(path, checkpoint, agent))
 
 
 def _export(path: Path, checkpoint: str, agent: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -7,7 +7,7 @@ A trainer asks here before it decides on a mode. Asking imports nothing; making 
 from importlib import import_module
 from typing import Any
 
-from loopless.envs import EnvError
+from loopless.envs import EnvError, objects
 from loopless.envs.grids import ENV_FIELDS
 from loopless.refusals import did_you_mean
 
@@ -25,13 +25,46 @@ _HOMES = {  # module, class, and the fields that differ from its defaults
 }
 
 
+GYMNAX = "gymnax:"
+PARTS = ("obs_shape", "obs_dtype", "reset", "step")  # by which a compiled environment is known
+
+
+def is_compiled(env_id: str) -> bool:
+    """Return whether `make_compiled` makes this environment; a name "module:Name" is imported."""
+    return env_id in _HOMES or is_own_compiled(env_id)
+
+
+def is_own_compiled(env_id: str) -> bool:
+    """Return whether this is a compiled environment of gymnax, or of the user's own."""
+    if env_id.startswith(GYMNAX):
+        return True
+    module, _, name = env_id.rpartition(":")
+    if not module or name.startswith("loopless/"):
+        return False
+    return all(hasattr(objects.find(env_id), part) for part in PARTS)
+
+
 def compiled_ids() -> tuple[str, ...]:
     """Return the ids that `make_compiled` knows."""
     return tuple(_HOMES)
 
 
 def make_compiled(env_id: str, **options: Any) -> Any:
-    """Return the compiled environment of that id, with its fields changed by `options`."""
+    """Return the compiled environment of that id, with its fields changed by `options`.
+
+    Beside ours, these are `gymnax:Id`, and `module:Name` of a class with the methods of
+    `autoreset.CompiledEnv`, or of an object of such a class.
+    """
+    if env_id.startswith(GYMNAX):
+        from loopless.envs.compiled.gymnax import make_gymnax
+
+        return make_gymnax(env_id.removeprefix(GYMNAX), **options)
+    if is_own_compiled(env_id):
+        env = objects.find(env_id)
+        try:
+            return env(**options) if isinstance(env, type) or options else env
+        except TypeError as error:
+            raise EnvError(f"envs: {env_id}: {error}.") from None
     if env_id not in _HOMES:
         hint = did_you_mean(env_id, _HOMES, most=3)
         raise EnvError(

@@ -47,6 +47,7 @@ class HostedEnvs:
     seed: makes a seed for each environment; neighboring seeds share none of these.
     env_kwargs: for the environment's constructor, and `max_episode_steps`.
     preprocess: "auto" gives Atari games the standard preprocessing (`ids.Recipe`), "none" does not.
+    wrappers: "module:Class" of each wrapper ("sync" and "async"), the innermost first.
     workers: processes of "async"; by default one per core.
     step_timeout: seconds that a step or reset of one environment may take ("sync" and "async").
 
@@ -70,6 +71,7 @@ class HostedEnvs:
         seed: int = 0,
         env_kwargs: Mapping[str, Any] | None = None,
         preprocess: str = "auto",
+        wrappers: tuple[str, ...] = (),
         workers: int | None = None,
         step_timeout: float | None = None,
     ) -> None:
@@ -90,12 +92,15 @@ class HostedEnvs:
             else [
                 f"step_timeout needs vectorization 'sync' or 'async'; received {vectorization!r}"
             ],
+            []
+            if not wrappers or stepped_here
+            else [f"wrappers need vectorization 'sync' or 'async'; received {vectorization!r}"],
         )
         self.vectorization = "sync" if vectorization == "auto" else vectorization
         if vectorization == "envpool":
             loop: Loop = loops.envpool(env_id, envs, dict(env_kwargs or {}))
         else:
-            recipe = ids.recipe(env_id, env_kwargs, preprocess)
+            recipe = ids.recipe(env_id, env_kwargs, preprocess, wrappers)
             if vectorization == "native":
                 loop = loops.native(recipe, envs)
             elif vectorization == "async":
@@ -118,6 +123,7 @@ class HostedEnvs:
         self.envs = envs
         self.obs_space, self.action_space = loop.obs_space, loop.action_space
         self.max_steps = loop.max_steps
+        self.flattened: str = getattr(loop, "flattened", "")
         self.obs = np.zeros((envs, *self.obs_space.shape), self.obs_space.dtype)
         self.mask: np.ndarray | None = None
         self.steps = self.outside = 0

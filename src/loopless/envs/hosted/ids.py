@@ -6,6 +6,7 @@ might use the limit are around it.
 """
 
 import json
+import re
 import warnings
 from collections.abc import Mapping
 from copy import deepcopy
@@ -18,8 +19,8 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from loopless.envs import EnvError, refuse
-from loopless.envs.compiled import compiled_ids
+from loopless.envs import EnvError, objects, refuse
+from loopless.envs.compiled import compiled_ids, is_own_compiled
 from loopless.envs.spaces import Box
 from loopless.refusals import check_count, did_you_mean
 
@@ -33,6 +34,13 @@ _EXTRAS = {
     "ale_py": "atari",
 }
 _ATARI_ENTRY = "ale_py.env:AtariEnv"
+# Spaces of several parts, which are flattened into one vector of numbers.
+COMPOUND = (
+    gymnasium.spaces.Dict,
+    gymnasium.spaces.Tuple,
+    gymnasium.spaces.MultiDiscrete,
+    gymnasium.spaces.MultiBinary,
+)
 
 
 @dataclass(frozen=True)
@@ -42,11 +50,14 @@ class Recipe:
     atari: apply the standard preprocessing of Machado et al. 2018: up to 30 no-ops at the start,
     every action repeated for 4 frames, the maximum of the last two frames, gray, 84 × 84, the last
     4 stacked to pictures [84, 84, 4] uint8. Rewards and lives are not changed.
+    wrappers: names of the user's wrappers (`envs/objects.py`), the innermost first.
+    Observations of several parts are flattened as `gymnasium.spaces.flatten` does it.
     """
 
     spec: EnvSpec
     kwargs: Mapping[str, Any]
     atari: bool = False
+    wrappers: tuple[str, ...] = ()
 
     @property
     def env_id(self) -> str:
@@ -77,7 +88,11 @@ class Recipe:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
                 env = gymnasium.make(spec, **kwargs)
-                return _preprocess(env) if self.atari else env
+                env = _preprocess(env) if self.atari else env
+                for name in self.wrappers:
+                    env = _wrap(env, name, self.env_id)
+                is_compound = isinstance(env.observation_space, COMPOUND)
+                return gymnasium.wrappers.FlattenObservation(env) if is_compound else env
         except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
             raise EnvError(_missing(self.spec, error)) from error
         except TypeError as error:
@@ -89,7 +104,9 @@ class Recipe:
         """Return the recipe as JSON for another process; EnvError if it cannot be written."""
         try:
             parts = {"spec": self.spec.to_json(), "kwargs": dict(self.kwargs), "atari": self.atari}
-            return json.dumps(parts)
+            if any(name.startswith(objects.PREFIX) for name in self.wrappers):
+                raise ValueError("a wrapper is not in a module")
+            return json.dumps(parts | {"wrappers": self.wrappers})
         except (TypeError, ValueError) as error:
             raise EnvError(
                 f"envs: {self.env_id} cannot be made in another process: {error}. Register it with "
@@ -100,14 +117,20 @@ class Recipe:
     @classmethod
     def from_json(cls, text: str) -> "Recipe":
         parts = json.loads(text)
-        return cls(EnvSpec.from_json(parts["spec"]), parts["kwargs"], parts["atari"])
+        spec, wrappers = EnvSpec.from_json(parts["spec"]), tuple(parts["wrappers"])
+        return cls(spec, parts["kwargs"], parts["atari"], wrappers)
 
     @property
     def _is_bare(self) -> bool:
-        return not self.spec.additional_wrappers
+        return not self.spec.additional_wrappers and not self.wrappers
 
 
-def recipe(env_id: str, env_kwargs: Mapping[str, Any] | None = None, preprocess: str = "auto"):
+def recipe(
+    env_id: str,
+    env_kwargs: Mapping[str, Any] | None = None,
+    preprocess: str = "auto",
+    wrappers: tuple[str, ...] = (),
+) -> Recipe:
     """Return how to make `env_id`; EnvError with the nearest names if it is not registered."""
     spec = find(env_id)
     is_atari = spec.entry_point == _ATARI_ENTRY
@@ -116,26 +139,83 @@ def recipe(env_id: str, env_kwargs: Mapping[str, Any] | None = None, preprocess:
     kwargs = dict(env_kwargs or {})
     if kwargs.get("max_episode_steps") is not None:
         refuse(f"envs: {env_id}", check_count("max_episode_steps", kwargs["max_episode_steps"]))
-    return Recipe(spec, kwargs, is_atari and preprocess != "none")
+    return Recipe(spec, kwargs, is_atari and preprocess != "none", tuple(wrappers))
 
 
 def find(env_id: str) -> EnvSpec:
-    """Return the spec of a registered id; "module:Id" imports the module first."""
+    """Return the spec of a registered id, or of "module:Name", which imports the module first.
+
+    Name is an id that the module registers, or a class or function in it that makes environments.
+    """
     module, _, name = env_id.rpartition(":")
     if name.startswith("loopless/"):  # whatever module of ours an older configuration names
         import_module("loopless.envs.worlds.gym")
         import_module("loopless.envs.grids.gym")
+    elif is_own_compiled(env_id):
+        # Played, evaluated and exported like any other: as a Gymnasium environment.
+        home = "loopless.envs.compiled.gym:CompiledGymEnv"
+        return EnvSpec(_plain(env_id), entry_point=home, kwargs={"compiled": env_id})
     elif module:
-        try:
-            import_module(module)
-        except ImportError as error:
-            raise EnvError(f"envs: {env_id}: importing {module} failed: {error}.") from error
+        maker: Any = objects.find(env_id)
+        if name not in gymnasium.registry and callable(maker):
+            is_kept = env_id.startswith(objects.PREFIX)
+            return EnvSpec(_plain(env_id), entry_point=maker if is_kept else env_id)
     if name not in gymnasium.registry and find_spec("ale_py"):
         import_module("ale_py")  # registers its games
     spec = gymnasium.registry.get(name)
     if spec is None:
         raise EnvError(_unknown(name))
     return spec
+
+
+def _plain(env_id: str) -> str:
+    """Return a name that Gymnasium accepts as an id."""
+    return re.sub(r"[^\w.:-]", "-", env_id)
+
+
+def _wrap(env: gymnasium.Env, name: str, env_id: str) -> gymnasium.Env:
+    wrapped = objects.load(name, "wrapper")(env)
+    if not isinstance(wrapped, gymnasium.Env):
+        raise EnvError(
+            f"envs: {env_id}: the wrapper {name} must return an environment; received "
+            f"{type(wrapped).__name__}."
+        )
+    return wrapped
+
+
+def flat_layout(space: gymnasium.Space, path: str = "", first: int = 0) -> list[dict[str, Any]]:
+    """Return what the numbers of a flattened observation are, as `gymnasium.spaces` orders them.
+
+    Each part has its `name`, and its numbers from `first` to before `last`.
+    """
+    if isinstance(space, gymnasium.spaces.Dict):
+        parts = [(f"{path}.{name}".strip("."), part) for name, part in space.spaces.items()]
+    elif isinstance(space, gymnasium.spaces.Tuple):
+        parts = [(f"{path}[{i}]", part) for i, part in enumerate(space.spaces)]
+    else:
+        last = first + gymnasium.spaces.flatdim(space)
+        is_one_hot = isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete)
+        kind = "one-hot" if is_one_hot else "numbers"
+        return [{"name": path or "all", "first": first, "last": last, "kind": kind}]
+    layout: list[dict[str, Any]] = []
+    for name, part in parts:
+        layout += flat_layout(part, name, layout[-1]["last"] if layout else first)
+    return layout
+
+
+def describe_flat(env: gymnasium.Env) -> str:
+    """Return how the observations of `env` were flattened, in words; "" if they were not."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.wrappers.FlattenObservation):
+            parts = flat_layout(env.env.observation_space)
+            listed = ", ".join(
+                f"{part['name']} {part['first']} to {part['last'] - 1} ({part['kind']})"
+                for part in parts[:20]
+            )
+            more = f" and {len(parts) - 20} more parts" if len(parts) > 20 else ""
+            return f"Observations are flattened: {listed}{more}."
+        env = env.env
+    return ""
 
 
 def _unknown(name: str) -> str:

@@ -57,7 +57,9 @@ class EnvLoop:
         obs_space = spaces.observations(example.observation_space, what)
         self.obs_space = replace(obs_space, stack=ids.count_frames(example, obs_space))
         self.action_space = spaces.actions(example.action_space, what)
-        self.max_steps = recipe.max_steps or getattr(example.unwrapped, "max_steps", None)
+        known = getattr(example.spec, "max_episode_steps", None)  # of an environment made elsewhere
+        self.max_steps = recipe.max_steps or known or getattr(example.unwrapped, "max_steps", None)
+        self.flattened = ids.describe_flat(example)
         self.frame_rate = float(example.metadata.get("render_fps") or 30)
         self._rows = one_hot_rows(example.observation_space)
         as_is = example.observation_space if self._rows is None else self.obs_space

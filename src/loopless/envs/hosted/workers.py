@@ -64,6 +64,7 @@ class Workers:
             raise EnvError("envs: vectorization='async' needs Linux or macOS; use 'sync'.")
         probe = EnvLoop(recipe, 1)  # tells the spaces, and fails here rather than in a worker
         self.obs_space, self.action_space = probe.obs_space, probe.action_space
+        self.flattened = probe.flattened
         self.max_steps = probe.max_steps
         probe.close()
 

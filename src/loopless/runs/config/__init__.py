@@ -4,6 +4,6 @@
 and puts both together, `changes` compares a config with the one that a checkpoint was saved with.
 """
 
-from loopless.runs.config.toml import from_run, from_toml, resolve, to_toml
+from loopless.runs.config.toml import from_run, from_toml, from_values, resolve, to_toml
 
-__all__ = ["from_run", "from_toml", "resolve", "to_toml"]
+__all__ = ["from_run", "from_toml", "from_values", "resolve", "to_toml"]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from loopless.refusals import did_you_mean, printable
 from loopless.runs.config import schema
+from loopless.runs.config.schema import Table
 
 # A negative number is a value: -3, -.5, -1e-4, -inf.
 _FLAG = re.compile(r"--?(?!\d|\.\d|inf$)[^\s=]")
@@ -41,6 +42,7 @@ class Flag(NamedTuple):
     def spelling(self) -> str:
         """How it is written on the command line."""
         name = self.name.rstrip("_").replace("_", "-")
+        name += ".NAME" if self.hint is schema.Table else ""
         return name.upper() if self.is_positional else f"--{name}"
 
     @property
@@ -116,10 +118,19 @@ def read(flags: Sequence[Flag], arguments: Sequence[str]) -> tuple[dict[str, Any
             problems.append(f"{' '.join(words)!r} belongs to no flag: {why}.")
         free.extend(words)
 
+    tables = {flag.spelling.removesuffix("NAME"): flag for flag in flags if flag.hint is Table}
     for spelling, words in _groups(arguments):
         name = spelling.replace("_", "-")
+        table, dot, key = spelling.partition(".")
         if not spelling:
             leave(words, "a flag begins with --")
+        elif key and table.replace("_", "-") + dot in tables:
+            flag = tables[table.replace("_", "-") + dot]
+            try:
+                value = schema.word_to_toml(words)
+                values[flag.name] = Table({**values.get(flag.name, {}), key: value})
+            except ValueError:
+                problems.append(f"{spelling} must have a value, as in TOML; received none.")
         elif name in negated:
             values[negated[name].name] = False
             leave(words, f"{spelling} takes no value")
@@ -154,7 +165,10 @@ def _read_value(
     values: dict[str, Any], problems: list[str], flag: Flag, words: list[str], spelling: str
 ) -> None:
     try:
-        values[flag.name] = schema.from_words(flag.hint, words)
+        value = schema.from_words(flag.hint, words)
+        # Names may be given one flag each: --wrapper a:A --wrapper b:B.
+        before = values.get(flag.name, ()) if flag.hint == tuple[str, ...] else ()
+        values[flag.name] = (*before, *value) if before else value
     except ValueError:
         received = repr(" ".join(words)[:200]) if words else "no value"
         problems.append(f"{spelling} must be {schema.describe(flag.hint)}; received {received}.")
@@ -194,7 +208,7 @@ def _usage(flag: Flag) -> str:
 
 
 def _default(value: Any) -> str:
-    if value is None or value in ((), ""):
+    if value is None or value in ((), "", {}):
         return ""
     if isinstance(value, bool):
         return f"(default: {'on' if value else 'off'})"

@@ -1,16 +1,24 @@
 """The settings of a config class: their names, their types, and how values are read.
 
 A config is a frozen dataclass, perhaps with others nested in it, whose fields all have defaults
-and are of type int, float, bool, str, Path, Literal, tuple[X, ...], or X | None with None as
-default. Values come from TOML or as words from the command line; both are read here, so that both
-mean the same.
+and are of type int, float, bool, str, Path, Literal, tuple[X, ...], Table, or X | None with None
+as default. Values come from TOML or as words from the command line; both are read here, so that
+both mean the same.
 """
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+
+class Table(dict[str, Any]):
+    """A table with any keys, such as the arguments of an environment; nobody changes it."""
+
+    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return hash(repr(sorted(self.items())))
 
 
 def keys_of(cls: type) -> dict[str, Any]:
@@ -61,7 +69,7 @@ def build(cls: type, values: Mapping[str, Any]) -> Any:
 
 def _with(default: Any, value: Any) -> Any:
     """Return `value`; or if it is a table, `default` with the values of the table."""
-    if not isinstance(value, dict):
+    if isinstance(value, Table) or not isinstance(value, dict):
         return value
     return replace(default, **{name: _with(getattr(default, name), x) for name, x in value.items()})
 
@@ -107,6 +115,8 @@ def describe(hint: Any) -> str:
 def placeholder(hint: Any) -> str:
     """Return what stands for a value of this type in the help: INT, PATH, {adam,sgd}."""
     hint = _present(hint)
+    if hint is Table:
+        return "VALUE"
     if get_origin(hint) is Literal:
         return "{" + ",".join(map(str, get_args(hint))) + "}"
     if get_origin(hint) is tuple:
@@ -143,7 +153,25 @@ def to_toml(value: Any) -> Any:
     """Convert a value to what TOML can hold."""
     if isinstance(value, tuple):
         return [to_toml(item) for item in value]
+    if isinstance(value, Table):
+        return dict(value)
     return str(value) if isinstance(value, Path) else value
+
+
+def word_to_toml(words: list[str]) -> Any:
+    """Return words as TOML would read them: numbers, true and false, lists; all else is text.
+
+    True and False count, too, because the text "False" would be true. Several words are a list.
+    """
+    if not words:
+        raise ValueError
+    if len(words) > 1:
+        return [word_to_toml([word]) for word in words]
+    word = {"True": "true", "False": "false"}.get(words[0], words[0])
+    try:
+        return tomllib.loads(f"value = {word}")["value"] if "\n" not in word else word
+    except ValueError:
+        return _text(words[0])
 
 
 def _only(values: list[Any]) -> Any:
@@ -193,6 +221,12 @@ def _text(value: Any) -> str:
     return value
 
 
+def _table(value: Any) -> Table:
+    if not isinstance(value, dict):
+        raise ValueError
+    return Table(value)
+
+
 class _Reader(NamedTuple):
     """How a plain type is read: its values in words, and functions from TOML and from a word."""
 
@@ -208,5 +242,6 @@ _READERS: dict[Any, _Reader] = {
         "true or false", _switch, lambda w: _switch({"True": True, "False": False}.get(w))
     ),
     str: _Reader("text", _text, _text),
+    Table: _Reader("a table", _table, lambda word: _table(word_to_toml([word]))),
     Path: _Reader("a path", lambda value: Path(_text(value)), lambda word: Path(_text(word))),
 }

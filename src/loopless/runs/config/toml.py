@@ -53,7 +53,43 @@ def resolve(cls: type[Config], arguments: Sequence[str], prog: str) -> Config:
         text, unreadable = _read(file)
         from_file, wrong = _parse(schema.keys_of(cls), text, str(file))
         problems = unreadable + wrong + problems
+    for name, value in from_flags.items():
+        if isinstance(value, schema.Table):  # flags add to a table of the file
+            from_flags[name] = schema.Table({**from_file.get(name, {}), **value})
     return _checked(cls, from_file | from_flags, problems)
+
+
+def from_values(cls: type[Config], values: Mapping[str, Any], caller: str) -> Config:
+    """Return the config with these values, as Python passes them, and defaults for all others.
+
+    All problems make one BadConfig. None means the default of a setting that may be left out.
+    """
+    keys, problems, settings = schema.keys_of(cls), [], {}
+    for name, value in values.items():
+        if name not in keys:
+            problems.append(f"{caller} has no setting {name!r}.{did_you_mean(name, keys, repr)}")
+        elif value is not None:
+            try:
+                settings[name] = schema.from_toml(keys[name], _as_toml(value))
+            except ValueError:
+                kind = schema.describe(keys[name])
+                problems.append(f"{name} must be {kind}; received {_show(value)}.")
+    return _checked(cls, settings, problems)
+
+
+def _as_toml(value: Any) -> Any:
+    """Return a value of Python's as TOML has it: NumPy's numbers are numbers, tuples are lists."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_as_toml(item) for item in value]
+    if isinstance(value, dict):
+        return schema.Table({name: _as_toml(item) for name, item in value.items()})
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise ValueError
 
 
 def from_toml(cls: type[Config], text: str, source: str = "config.toml") -> Config:

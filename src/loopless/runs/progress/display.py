@@ -12,7 +12,8 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import import_module
 from threading import Event, Thread
 from time import monotonic
 from typing import IO, Any
@@ -57,6 +58,7 @@ class Progress:
         file: IO[str] | None = None,
         terminal: bool | None = None,
         width: int | None = None,
+        silent: bool = False,
     ):
         self._clock, self._total, self._name = clock, total, printable(name)
         self._every_s = _lines_every() if every_s is None else every_s
@@ -64,7 +66,8 @@ class Progress:
         self._values = dict.fromkeys(show, math.nan)
         self._notes: deque[str] = deque()
         self._outcome, self._closed = "", Event()
-        file = sys.stderr if file is None else file
+        self._cells = _notebook() if file is None else None
+        file = sys.stderr if file is None and not silent else file
         if terminal is None:
             # Rich would also take FORCE_COLOR for a terminal, and draw into a log file.
             terminal = file is not None and _is_terminal(file)
@@ -132,13 +135,30 @@ class Progress:
     def _run(self) -> None:
         # Anything may go wrong with a terminal, and must not disturb training.
         with suppress(Exception):
-            with self._live() if self._is_live else self._lines() as draw:
+            with self._manner() as draw:
                 draw()
                 while not self._closed.wait(REFRESH_S):
                     self._print_notes()
                     draw()
             self._print_notes()
             self._print(self._summary())
+
+    def _manner(self) -> AbstractContextManager[Callable[[], None]]:
+        if self._cells is not None:
+            return self._in_cell(self._cells)
+        return self._live() if self._is_live else self._lines()
+
+    @contextmanager
+    def _in_cell(self, cells: Any) -> Iterator[Callable[[], None]]:
+        """Show the display under the cell of a notebook, in one place that changes."""
+        handle = cells.display({"text/plain": ""}, raw=True, display_id=True)
+
+        def draw() -> None:
+            lines = (line.plain for line in frame.lines(self.view(), frame.WIDEST))
+            handle.update({"text/plain": "\n".join(lines)}, raw=True)
+
+        yield draw
+        draw()
 
     @contextmanager
     def _live(self) -> Iterator[Callable[[], None]]:
@@ -210,6 +230,13 @@ def _is_terminal(file: Any) -> bool:
         return file.isatty()
     except (AttributeError, ValueError, OSError):  # none, closed, gone
         return False
+
+
+def _notebook() -> Any:
+    """Return `IPython.display` if this process is the kernel of a notebook; None otherwise."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    return import_module("IPython.display") if hasattr(shell, "kernel") else None
 
 
 def _mean(value: Any) -> float:

@@ -36,8 +36,10 @@ def export(config: DQN, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dic
     from loopless.nets.q_network import plain_layers
     from loopless.train.dqn.algorithm import build
     from loopless.train.engine.export import describe_network, describe_observations
+    from loopless.train.engine.networks import refuse_export
     from loopless.train.engine.players import evaluation_envs
 
+    refuse_export(config)
     with evaluation_envs(config, 1, 0) as envs:
         obs, actions = envs.obs_space, envs.actions
         net = build(config, obs, actions).rebuild(jnp.asarray(weights["online"]))

@@ -16,14 +16,14 @@ from jax import lax
 
 from loopless.envs.spaces import Box
 from loopless.kernels.q_learning import q_loss, q_targets
-from loopless.nets.mlp import as_vector, rebuilder
+from loopless.nets.mlp import as_vector
 from loopless.nets.q_network import QNetwork
 from loopless.replay import device
 from loopless.runs.failures import BadConfig
 from loopless.train.dqn.config import DQN
 from loopless.train.engine import health
+from loopless.train.engine.networks import own_q_network, rebuilder_of, uses_convolutions
 from loopless.train.engine.optimizer import Optimizer, clip_by_norm
-from loopless.train.engine.options import uses_convolutions
 from loopless.train.engine.schedules import line, progress
 
 
@@ -221,13 +221,13 @@ class DQNAlgorithm:
 
 def build(config: DQN, obs: Box, actions: int) -> DQNAlgorithm:
     """Return the functions of `config` for such observations and so many actions."""
-    rebuild = rebuilder(partial(network, config, obs, actions, jax.random.key(0)))
+    rebuild = rebuilder_of(config, partial(network, config, obs, actions, jax.random.key(0)))
     return DQNAlgorithm(config, obs, actions, rebuild, replay_buffer(config, obs))
 
 
-def network(config: DQN, obs: Box, actions: int, key: jax.Array) -> QNetwork:
+def network(config: DQN, obs: Box, actions: int, key: jax.Array) -> Any:
     """Return the Q-network of `config` with its first weights."""
-    return QNetwork(
+    return own_q_network(config, obs, actions, key) or QNetwork(
         obs.shape, actions, config.hidden, key, duelling=config.duelling,
         activation=config.activation, conv=uses_convolutions(config.net, obs.shape, obs.is_image),
     )  # fmt: skip

@@ -23,7 +23,7 @@ from loopless.train.engine.settings import as_program
 
 def make(config: DQN) -> CompiledRun:
     """Return the compiled run of `config`."""
-    env = make_compiled(config.env)
+    env = make_compiled(config.env, **config.env_kwargs)
     world, evaluated = autoreset(env, config.envs), autoreset(env, config.eval_episodes)
     algorithm = build(config, world.obs_space, env.actions)
     program = CompiledDQN(algorithm, world, evaluated)

@@ -23,6 +23,7 @@ from loopless.runs.progress.clock import Clock
 from loopless.train.dqn.algorithm import DQNAlgorithm, DQNLearner, DQNReport, build
 from loopless.train.dqn.compiled import chunks, describe
 from loopless.train.dqn.config import DQN
+from loopless.train.engine.players import hosted_envs
 from loopless.train.engine.run import HostedRun, split
 from loopless.train.engine.settings import Settings, as_program, traced_settings, with_settings
 
@@ -39,8 +40,8 @@ class HostedDQN:
 
     def __init__(self, config: DQN) -> None:
         self.config = config
-        self.envs = HostedEnvs(
-            config.env,
+        self.envs = hosted_envs(
+            config,
             config.envs,
             vectorization=config.vectorization,
             seed=config.seed,
@@ -319,5 +320,5 @@ class DeviceActor:
 
 def make_policy(algorithm: DQNAlgorithm, weights: Any, seed: int) -> Any:
     """Return a policy with these weights, as fast as the kind of network allows."""
-    images = algorithm.rebuild(weights).images is not None
-    return (DeviceActor if images else MLPActor)(algorithm, weights, seed)
+    plain = not algorithm.config.network and algorithm.rebuild(weights).images is None
+    return (MLPActor if plain else DeviceActor)(algorithm, weights, seed)

@@ -5,9 +5,11 @@ Every config class extends `RunOptions`; those of trainers whose agents act in e
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from loopless.runs.config.schema import Table
 
 
 @dataclass(frozen=True)
@@ -64,16 +66,22 @@ class AgentOptions:
     """The settings of runs whose agents act in environments. Steps are environment steps."""
 
     env: str = "CartPole-v1"
-    """Gymnasium id of the environment."""
+    """Environment: a Gymnasium id; module:Id, where importing the module registers the id;
+    module:Class of your own, Gymnasium's or compiled; or gymnax:Id."""
+    env_kwargs: Table = field(default_factory=Table)
+    """An argument for the environment's constructor, such as --env-kwargs.map_name 8x8."""
+    wrapper: tuple[str, ...] = ()
+    """Wrappers around the environment, module:Class, the innermost first (hosted mode). The flag
+    may be given several times."""
     mode: Literal["auto", "compiled", "hosted"] = "auto"
     """compiled: environment and learner are one program. hosted: any Gymnasium environment.
-    auto: compiled if there is a compiled environment of that id, and neither overlap nor
-    vectorization is set."""
+    auto: compiled if there is a compiled environment of that id, and neither overlap,
+    vectorization, wrapper nor arguments of a Gymnasium environment are set."""
     steps: int = 500_000
     """Number of environment steps of the whole run, over all envs."""
     seeds: int = 1
-    """Number of agents trained in one program, with the seeds `seed`, `seed` + 1, … (compiled
-    mode)."""
+    """Number of agents, with the seeds `seed`, `seed` + 1, … Compiled mode trains them in one
+    program, hosted mode one after the other, each as a run of its own."""
     envs: int = 1
     """Number of environments that are stepped together."""
     vectorization: Literal["auto", "sync", "async", "native", "envpool"] = "auto"
@@ -86,6 +94,9 @@ class AgentOptions:
     different algorithm, and faster on two cores."""
     net: Literal["auto", "mlp", "conv"] = "auto"
     """Kind of network. auto: convolutions for images of bytes, otherwise an MLP."""
+    network: str | None = None
+    """A network of your own: module:function, from (shape of observations, number of outputs, key)
+    to an Equinox module. It is used in place of all other settings of the network."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers (after the convolutions, if there are any)."""
     gamma: float = 0.99
@@ -107,8 +118,10 @@ class AgentOptions:
     def mode_problems(self) -> list[str]:
         """Return what the chosen mode cannot do, one sentence for each."""
         problems = []
-        if self.mode == "hosted" and self.seeds > 1:
-            problems.append("seeds above 1 need compiled mode; start one hosted run for each seed.")
+        if self.mode == "compiled" and self.wrapper:
+            problems.append("wrapper is for hosted mode; a compiled run steps no Gymnasium env.")
+        if self.wrapper and self.vectorization in ("native", "envpool"):
+            problems.append("wrapper needs vectorization sync or async.")
         if self.mode == "compiled" and self.overlap:
             problems.append("overlap is for hosted mode; a compiled run has nothing to wait for.")
         if self.mode == "compiled" and self.vectorization != "auto":

@@ -6,8 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from loopless.envs import EnvError, HostedEnvs, compiled_ids, spaces
-from loopless.runs.failures import BadConfig
+from loopless.envs import EnvError, HostedEnvs, compiled_ids, is_compiled, spaces
 from loopless.runs.signals import leave_if_requested
 from loopless.train.engine.episodes import LONGEST_EVALUATION
 
@@ -15,16 +14,23 @@ LONGEST_RECORDING = 2_000  # frames
 
 
 def is_hosted(config: Any) -> bool:
-    """Return whether a run of `config` is hosted; raise BadConfig if it is, with several seeds."""
-    hosted = config.overlap or config.vectorization != "auto"
-    if config.mode == "auto":
-        hosted |= config.env not in compiled_ids()
-    if config.mode == "compiled" or (config.mode == "auto" and not hosted):
-        return False
-    if config.seeds > 1:
-        why = "overlap and vectorization are" if config.env in compiled_ids() else "this env is"
-        raise BadConfig([f"seeds is {config.seeds}, which needs compiled mode; {why} hosted."])
-    return True
+    """Return whether a run of `config` is hosted."""
+    if config.mode != "auto":
+        return config.mode == "hosted"
+    if config.overlap or config.vectorization != "auto" or config.wrapper:
+        return True
+    # The arguments of an id that Gymnasium has, too, are those of Gymnasium's environment.
+    has_arguments = bool(config.env_kwargs) and config.env in compiled_ids()
+    return has_arguments or not is_compiled(config.env)
+
+
+def hosted_envs(config: Any, envs: int, **options: Any) -> HostedEnvs:
+    """Make environments as `config` describes them."""
+    return HostedEnvs(config.env, envs, wrappers=config.wrapper, **_arguments(config, options))
+
+
+def _arguments(config: Any, options: dict[str, Any]) -> dict[str, Any]:
+    return options | {"env_kwargs": {**config.env_kwargs, **options.get("env_kwargs", {})}}
 
 
 class Player:
@@ -52,7 +58,7 @@ class Player:
         """Play one episode; return its frames, and how many of them to show a second."""
         options = {"render_mode": "rgb_array"}
         try:
-            with HostedEnvs(self.config.env, 1, seed=seed, env_kwargs=options) as envs:
+            with hosted_envs(self.config, 1, seed=seed, env_kwargs=options) as envs:
                 policy, frames = self.policy(envs), [envs.render()[0]]
                 takes_mask = envs.mask is not None and spaces.takes_mask(policy)
                 while len(frames) < LONGEST_RECORDING:
@@ -69,7 +75,7 @@ def evaluation_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
     """Make environments for evaluations: in this process, unless EnvPool has to make them."""
     kind = "envpool" if config.vectorization == "envpool" else "sync"
     timeout = config.step_timeout or None
-    return HostedEnvs(config.env, envs, seed=seed, vectorization=kind, step_timeout=timeout)
+    return hosted_envs(config, envs, seed=seed, vectorization=kind, step_timeout=timeout)
 
 
 def first_episodes(

@@ -223,7 +223,7 @@ class HostedRun(Run):
         super().__init__(config, chunks, steps_per_event)
         self.agent = agent
         self._evaluation_envs: HostedEnvs | None = None
-        self._said = ""
+        self._said, self._flattened = "", agent.envs.flattened
 
     @property
     def learner(self) -> Any:
@@ -273,9 +273,10 @@ class HostedRun(Run):
         return "environments cannot be saved: their episodes were started anew"
 
     def remarks(self) -> list[str]:
-        """Return where the first number outside the observation space was, once."""
+        """Return once how observations are flattened, and where one was outside its space."""
         said, self._said = self._said, self.agent.envs.first_outside
-        return [self._said] if self._said and not said else []
+        flattened, self._flattened = self._flattened, ""
+        return [*filter(None, [flattened]), *([self._said] if self._said and not said else [])]
 
     def outcome(self, last: Mapping[str, Any]) -> str | None:
         """Return the result in words, and how many numbers were outside the observation space."""

@@ -33,10 +33,12 @@ def player(config: PPO, weights: Mapping[str, Any]) -> Any:
 def export(config: PPO, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arrays of a policy, and a card that says how to use them."""
     from loopless.envs.spaces import Discrete
+    from loopless.train.engine.networks import refuse_export
     from loopless.train.engine.players import evaluation_envs
     from loopless.train.ppo.algorithm import build
     from loopless.train.ppo.policy import describe_policy
 
+    refuse_export(config)
     with evaluation_envs(config, 1, 0) as envs:
         algorithm = build(config, envs.obs_space, envs.action_space, envs.max_steps)
         actions = envs.action_space

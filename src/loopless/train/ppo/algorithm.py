@@ -21,11 +21,11 @@ from loopless.kernels.policy_gradient import policy_gradient_loss, ppo_loss
 from loopless.kernels.returns import gae
 from loopless.nets.actor_critic import ActorCritic
 from loopless.nets.distributions import Head, head_of
-from loopless.nets.mlp import as_vector, rebuilder
+from loopless.nets.mlp import as_vector
 from loopless.runs.failures import BadConfig
 from loopless.train.engine import health, rollouts
+from loopless.train.engine.networks import own_actor_critic, rebuilder_of, uses_convolutions
 from loopless.train.engine.optimizer import Optimizer, clip_by_norm
-from loopless.train.engine.options import uses_convolutions
 from loopless.train.engine.rollouts import Rollout, Statistics
 from loopless.train.engine.schedules import line, progress
 from loopless.train.ppo.config import PPO
@@ -236,14 +236,14 @@ def build(config: PPO, obs: Box, actions: Space, max_steps: int | None) -> PPOAl
         head = head_of(actions, squash=config.squash, state_std=config.state_std)
     except ValueError as error:
         raise BadConfig([str(error)]) from None
-    rebuild = rebuilder(partial(network, config, obs, head, jax.random.key(0)))
+    rebuild = rebuilder_of(config, partial(network, config, obs, head, jax.random.key(0)))
     truncations = config.envs * -(-config.horizon // (max_steps or config.horizon))
     return PPOAlgorithm(config, obs, head, rebuild, truncations)
 
 
-def network(config: PPO, obs: Box, head: Head, key: jax.Array) -> ActorCritic:
+def network(config: PPO, obs: Box, head: Head, key: jax.Array) -> Any:
     """Return the policy and value network of `config` with its first weights."""
-    return ActorCritic(
+    return own_actor_critic(config, obs, head, key) or ActorCritic(
         obs.shape, head, config.hidden, key, activation=config.activation,
         conv=uses_convolutions(config.net, obs.shape, obs.is_image), core=config.core,
         core_width=config.core_width, shared=config.shared, log_std=config.log_std_start,

@@ -24,7 +24,7 @@ from loopless.train.ppo.config import PPO
 
 def make(config: PPO) -> CompiledRun:
     """Return the compiled run of `config`."""
-    env = make_compiled(config.env)
+    env = make_compiled(config.env, **config.env_kwargs)
     world, evaluated = autoreset(env, config.envs), autoreset(env, config.eval_episodes)
     algorithm = build(config, world.obs_space, world.action_space, world.max_steps)
     program = CompiledPPO(algorithm, world, evaluated)

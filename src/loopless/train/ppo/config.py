@@ -127,6 +127,8 @@ class PPO(options.AgentOptions, options.RunOptions):
                 f"minibatches is {self.minibatches}, which does not divide the {self.rollout_size} "
                 f"steps of a rollout (envs={self.envs} times horizon={self.horizon})."
             )
+        if self.network and self.is_recurrent:
+            problems.append("network cannot be combined with core: your network has no memory.")
         if self.algorithm == "a2c" and self.target_kl is not None:
             problems.append("target_kl is for ppo; a2c makes a single step, which it cannot stop.")
         return problems + self.mode_problems()

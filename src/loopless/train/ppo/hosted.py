@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopless.envs import HostedEnvs
 from loopless.envs.hosted.blocks import Block
 from loopless.runs.progress.clock import Clock
+from loopless.train.engine.players import hosted_envs
 from loopless.train.engine.rollouts import Rollout
 from loopless.train.engine.run import HostedRun, split
 from loopless.train.engine.settings import Settings, as_program, traced_settings, with_settings
@@ -33,8 +33,8 @@ class HostedPPO:
 
     def __init__(self, config: PPO) -> None:
         self.config = config
-        self.envs = envs = HostedEnvs(
-            config.env,
+        self.envs = envs = hosted_envs(
+            config,
             config.envs,
             vectorization=config.vectorization,
             seed=config.seed,

@@ -124,8 +124,10 @@ def make_policy(
     algorithm: PPOAlgorithm, acting: Mapping[str, Any], seed: int, *, greedy: bool = False
 ) -> Any:
     """Return a policy with these arrays, as fast as the kind of network allows."""
-    net = jax.eval_shape(algorithm.rebuild, acting["online"])
-    is_mlp = net.images is None and net.core is None
+    is_mlp = not algorithm.config.network
+    if is_mlp:
+        net = jax.eval_shape(algorithm.rebuild, acting["online"])
+        is_mlp = net.images is None and net.core is None
     policy = (MLPPolicy if is_mlp else DevicePolicy)(algorithm, acting, seed)
     policy.greedy = greedy
     return policy
