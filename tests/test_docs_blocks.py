@@ -11,7 +11,7 @@ import pytest
 
 from loopless import cli
 from loopless.runs.config import flags
-from loopless.runs.config.toml import FILE
+from loopless.runs.config.toml import FILE, PRESET
 from loopless.train import registry
 
 ROOT = Path(__file__).parent.parent
@@ -63,7 +63,8 @@ def problems(words):
     if name not in cli.COMMANDS:
         return ["there is no such command"]
     if name == "train":
-        return flags.read([FILE, *flags.of_class(registry.config_class(rest[0]))], rest[1:])[1]
+        known = [FILE, PRESET, *flags.of_class(registry.config_class(rest[0]))]
+        return flags.read(known, rest[1:])[1]
     known = flags.of_function(cli.COMMANDS[name])
     values, wrong = flags.read(known, rest)
     return wrong + [

@@ -241,6 +241,14 @@ def export(
     return commands.export(run, output, checkpoint, agent)
 
 
+def presets() -> int:
+    """List the presets: settings that are known to work, what each reaches, and in how long."""
+    from loopless.train import presets
+
+    print(presets.table())
+    return 0
+
+
 def cache(*, clear: bool = False) -> int:
     """Show the folder in which compiled programs are kept between runs, or clear it.
 
@@ -294,10 +302,8 @@ def demo(*parts: str, folder: Path | None = None) -> int:
     return demo.demo(parts, folder)
 
 
-COMMANDS = {
-    function.__name__: function
-    for function in (train, resume, play, sample, plot, export, cache, verify, bench, report, demo)
-}
+_RUNS = (train, resume, play, sample, plot, export, presets, cache)
+COMMANDS = {function.__name__: function for function in (*_RUNS, verify, bench, report, demo)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ from loopless.nets.exported import Policy
 from loopless.runs import config as configs
 from loopless.runs.failures import BadConfig
 from loopless.runs.folder import RunFolder
-from loopless.train import commands, policies, registry
+from loopless.train import commands, policies, presets, registry
 from loopless.train.typed_settings import (
     ALLOSettings,
     AvataRLSettings,
@@ -136,11 +136,12 @@ def open_run(
 
 
 def train_dqn(
-    env: Any = "CartPole-v1",
+    env: Any = None,
     *,
     callback: Callback | None = None,
     network: Any = None,
     wrappers: Sequence[Any] = (),
+    preset: str | None = None,
     quiet: bool = False,
     **settings: Unpack[DQNSettings],
 ) -> Run:
@@ -152,26 +153,29 @@ def train_dqn(
 
         run = loopless.train_dqn(env="CartPole-v1", steps=200_000, callback=log)
 
-    env: a Gymnasium id; a class or function that makes environments; an environment, of which
-        copies are trained on; or a compiled environment (docs/environments.md).
+    env: a Gymnasium id, by default the preset's or CartPole-v1; a class or function that makes
+        environments; an environment, of which copies are trained on; or a compiled environment
+        (docs/environments.md).
     callback: is called with each row of metrics, a dict with "step" and "kind" ("train" or
         "eval"). If it returns "stop", training ends, and the run is saved; `resume` continues it.
     network: a function from (shape of observations, number of actions, key) to an Equinox module,
         which maps one observation to one value for each action.
     wrappers: functions or classes that wrap an environment, the innermost first.
+    preset: settings that are known to work, by name (`loopless presets`); those given here win.
     quiet: print nothing.
     settings: all settings of `loopless train dqn --help`, with underscores.
     """
     names = _name_objects(env, network, wrappers, settings)
-    return _train("dqn", {**settings, **names}, callback, quiet)
+    return _train("dqn", {**settings, **names}, callback, quiet, preset)
 
 
 def train_ppo(
-    env: Any = "CartPole-v1",
+    env: Any = None,
     *,
     callback: Callback | None = None,
     network: Any = None,
     wrappers: Sequence[Any] = (),
+    preset: str | None = None,
     quiet: bool = False,
     **settings: Unpack[PPOSettings],
 ) -> Run:
@@ -185,48 +189,67 @@ def train_ppo(
     and the value of the state.
     """
     names = _name_objects(env, network, wrappers, settings)
-    return _train("ppo", {**settings, **names}, callback, quiet)
+    return _train("ppo", {**settings, **names}, callback, quiet, preset)
 
 
 def train_allo(
-    *, callback: Callback | None = None, quiet: bool = False, **settings: Unpack[ALLOSettings]
+    *,
+    callback: Callback | None = None,
+    preset: str | None = None,
+    quiet: bool = False,
+    **settings: Unpack[ALLOSettings],
 ) -> Run:
     """Learn a Laplacian representation, and return the run.
 
         run = loopless.train_allo(grid="GridRoom-4", steps=5_000)
 
-    callback, quiet: as in `train_dqn`. settings: those of `loopless train allo --help`.
+    callback, preset, quiet: as in `train_dqn`. settings: those of `loopless train allo --help`.
     """
-    return _train("allo", settings, callback, quiet)
+    return _train("allo", settings, callback, quiet, preset)
 
 
 def train_lm(
-    *, callback: Callback | None = None, quiet: bool = False, **settings: Unpack[LMSettings]
+    *,
+    callback: Callback | None = None,
+    preset: str | None = None,
+    quiet: bool = False,
+    **settings: Unpack[LMSettings],
 ) -> Run:
     """Train a language model by cross-entropy, and return the run.
 
         run = loopless.train_lm(text="my_texts/", steps=500)
         print(run.sample("Once upon "))
 
-    callback, quiet: as in `train_dqn`. settings: those of `loopless train lm --help`.
+    callback, preset, quiet: as in `train_dqn`. settings: those of `loopless train lm --help`.
     """
-    return _train("lm", settings, callback, quiet)
+    return _train("lm", settings, callback, quiet, preset)
 
 
 def train_avatarl(
-    *, callback: Callback | None = None, quiet: bool = False, **settings: Unpack[AvataRLSettings]
+    *,
+    callback: Callback | None = None,
+    preset: str | None = None,
+    quiet: bool = False,
+    **settings: Unpack[AvataRLSettings],
 ) -> Run:
     """Train a language model by AvataRL, and return the run; its critic is trained first.
 
         run = loopless.train_avatarl(text="my_texts/", steps=500)
 
-    callback, quiet: as in `train_dqn`. settings: those of `loopless train avatarl --help`.
+    callback, preset, quiet: as in `train_dqn`. settings: those of `loopless train avatarl --help`.
     """
-    return _train("avatarl", settings, callback, quiet)
+    return _train("avatarl", settings, callback, quiet, preset)
 
 
-def _train(name: str, settings: Mapping[str, Any], callback: Callback | None, quiet: bool) -> Run:
-    config = configs.from_values(registry.config_class(name), settings, f"train_{name}")
+def _train(
+    name: str,
+    settings: Mapping[str, Any],
+    callback: Callback | None,
+    quiet: bool,
+    preset: str | None,
+) -> Run:
+    cls, file = registry.config_class(name), preset and presets.find(name, preset)
+    config = configs.from_values(cls, settings, f"train_{name}", file or None)
     if len(commands.split_seeds(config)) > 1:
         reason = f"seeds is {config.seeds}, and this environment is hosted."
         raise BadConfig([f"{reason} Call train_{name} once for each seed."])
@@ -243,11 +266,15 @@ def _name_objects(
     env: Any, network: Any, wrappers: Sequence[Any], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the settings that name the user's objects."""
-    names: dict[str, Any] = {"env": objects.name_of(_maker(env))}
+    names: dict[str, Any] = {}
+    if env is not None:
+        names["env"] = objects.name_of(_maker(env))
     if network is not None:
         names["network"] = objects.name_of(network)
-    wrapped = [objects.name_of(wrapper) for wrapper in wrappers]
-    return names | {"wrapper": [*settings.get("wrapper", ()), *wrapped]}
+    if wrappers:
+        wrapped = [objects.name_of(wrapper) for wrapper in wrappers]
+        names["wrapper"] = [*settings.get("wrapper", ()), *wrapped]
+    return names
 
 
 def _maker(env: Any) -> Any:

@@ -19,7 +19,7 @@ from loopless.runs import config as configs
 from loopless.runs.config.changes import refuse_changes
 from loopless.runs.failures import BadConfig, Failure, writing
 from loopless.runs.folder import RunFolder
-from loopless.train import registry
+from loopless.train import presets, registry
 
 KNOWS_YNN = "0.10."  # the versions of jaxlib that have its flag; others would end the process
 SMALL_LOOP = 2**17  # bytes: XLA makes one function of a loop that touches no more
@@ -63,7 +63,8 @@ def command(function: Callable[Arguments, Any]) -> Callable[Arguments, int]:
 def train(arguments: Sequence[str]) -> None:
     """`loopless train NAME [flags]`: train a new run."""
     name, *flags = arguments
-    config = configs.resolve(registry.config_class(name), flags, f"loopless train {name}")
+    cls, preset = registry.config_class(name), partial(presets.find, name)
+    config = configs.resolve(cls, flags, f"loopless train {name}", preset)
     for one in split_seeds(config):
         train_config(name, one)
 

@@ -77,7 +77,7 @@ def test_all_wrong_arguments_are_named_at_once():
 def test_unsupported_spaces_are_refused_with_what_is_supported():
     spaces = gymnasium.spaces
     kwargs = {
-        "observation_space": spaces.Dict({"a": spaces.Discrete(2)}),
+        "observation_space": spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}),
         "action_space": spaces.Discrete(2),
     }
     with pytest.raises(EnvError, match=r"tests/Spaces-v0: observations are Dict.*Supported are"):

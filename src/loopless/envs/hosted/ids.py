@@ -91,8 +91,9 @@ class Recipe:
                 env = _preprocess(env) if self.atari else env
                 for name in self.wrappers:
                     env = _wrap(env, name, self.env_id)
-                is_compound = isinstance(env.observation_space, COMPOUND)
-                return gymnasium.wrappers.FlattenObservation(env) if is_compound else env
+                space: Any = env.observation_space
+                flatten = isinstance(space, COMPOUND) and space.is_np_flattenable
+                return gymnasium.wrappers.FlattenObservation(env) if flatten else env
         except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
             raise EnvError(_missing(self.spec, error)) from error
         except TypeError as error:
@@ -159,7 +160,8 @@ def find(env_id: str) -> EnvSpec:
         maker: Any = objects.find(env_id)
         if name not in gymnasium.registry and callable(maker):
             is_kept = env_id.startswith(objects.PREFIX)
-            return EnvSpec(_plain(env_id), entry_point=maker if is_kept else env_id)
+            entry: Any = maker if is_kept else env_id
+            return EnvSpec(_plain(env_id), entry_point=entry)
     if name not in gymnasium.registry and find_spec("ale_py"):
         import_module("ale_py")  # registers its games
     spec = gymnasium.registry.get(name)

@@ -9,7 +9,7 @@ sense. It sees the merged config, before anything is allocated.
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,38 +33,64 @@ _STRINGS = re.compile(
 _BRACKETS = re.compile(r"[\[\]{}]")
 _DEEP_KEY = re.compile(rf'(?:(?:[\w-]++|"")[ \t]*+\.[ \t]*+){{{DEEPEST}}}')
 FILE = Flag("config", Path | None, None, "TOML file with settings; flags override it.")
+PRESET = Flag(
+    "preset", str | None, None,
+    "Settings that are known to work, by name (`loopless presets`); file and flags override them.",
+)  # fmt: skip
 
 Config = TypeVar("Config")
 
 
-def resolve(cls: type[Config], arguments: Sequence[str], prog: str) -> Config:
-    """Return the config that a command line describes.
+def resolve(
+    cls: type[Config],
+    arguments: Sequence[str],
+    prog: str,
+    preset: Callable[[str], Path] | None = None,
+) -> Config:
+    """Return the config that a command line describes; `preset` finds the file of `--preset NAME`.
 
-    All problems of file, flags and values make one BadConfig. `--help` prints the flags and exits.
+    All problems of files, flags and values make one BadConfig. `--help` prints the flags and exits.
     """
-    known = [FILE, *flags.of_class(cls)]
+    known = [FILE, *([PRESET] if preset else []), *flags.of_class(cls)]
     if {"-h", "--help"} & set(arguments):
         flags.show_help(prog, cls.__doc__ or "", known)
         raise SystemExit(0)
     from_flags, problems = flags.read(known, arguments)
-    file = from_flags.pop("config", None)
+    files: list[Path] = []
+    if preset and (name := from_flags.pop("preset", None)) is not None:
+        try:
+            files.append(preset(name))
+        except BadConfig as error:
+            problems += error.problems
+    if (file := from_flags.pop("config", None)) is not None:
+        files.append(file)
     from_file: dict[str, Any] = {}
-    if file is not None:
-        text, unreadable = _read(file)
-        from_file, wrong = _parse(schema.keys_of(cls), text, str(file))
-        problems = unreadable + wrong + problems
+    for file in files:
+        values, wrong = read_file(cls, file)
+        from_file |= values
+        problems = wrong + problems
     for name, value in from_flags.items():
         if isinstance(value, schema.Table):  # flags add to a table of the file
             from_flags[name] = schema.Table({**from_file.get(name, {}), **value})
     return _checked(cls, from_file | from_flags, problems)
 
 
-def from_values(cls: type[Config], values: Mapping[str, Any], caller: str) -> Config:
-    """Return the config with these values, as Python passes them, and defaults for all others.
+def read_file(cls: type, file: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings of class `cls` in a file by dotted name, and all problems, in words."""
+    text, unreadable = _read(file)
+    values, wrong = _parse(schema.keys_of(cls), text, str(file))
+    return values, unreadable + wrong
+
+
+def from_values(
+    cls: type[Config], values: Mapping[str, Any], caller: str, preset: Path | None = None
+) -> Config:
+    """Return the config with these values, as Python passes them; `preset` is a file below them.
 
     All problems make one BadConfig. None means the default of a setting that may be left out.
     """
-    keys, problems, settings = schema.keys_of(cls), [], {}
+    keys = schema.keys_of(cls)
+    settings, problems = read_file(cls, preset) if preset else ({}, [])
     for name, value in values.items():
         if name not in keys:
             problems.append(f"{caller} has no setting {name!r}.{did_you_mean(name, keys, repr)}")
