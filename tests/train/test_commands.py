@@ -56,7 +56,7 @@ def test_a_config_file_trains_the_same_again(run, tmp_path):
         (["--net", "conv"], "net=conv needs images"),
         (["--buffer-size", "2000000000"], "GB is free"),
         (["--env-kwargs.length"], "--env-kwargs.length must have a value, as in TOML"),
-        (["--wrapper", "a:B"], "wrapper is for hosted mode"),
+        (["--wrapper", "a:B"], "a:B: importing a failed"),
         (["--runs", "nowhere/at/all"], "there is no folder nowhere/at"),
         (["--run", "a/b"], "cannot be the name of a run"),
         (["--vectorization", "native"], "has no native vector environment"),
