@@ -17,7 +17,7 @@ from stable_baselines3.common.type_aliases import TrainFrequencyUnit
 from loopless.adapters.sb3 import files
 from loopless.adapters.sb3.acting import read_q_policy
 from loopless.adapters.sb3.buffers import PrioritizedReplayBuffer, ReplayBuffer, adopt
-from loopless.adapters.sb3.updates import Compiled, number, split
+from loopless.adapters.sb3.updates import Compiled, split
 from loopless.fused.blame import FuseError
 
 
@@ -127,7 +127,8 @@ class DQN(stable_baselines3.DQN):
         if self._compiled.refusal is not None:
             return None
         try:
-            return self._compiled.step.many(batches, self.q_net_target, number(self.gamma))
+            gamma = self._compiled.number("gamma", self.gamma)
+            return self._compiled.step.many(batches, self.q_net_target, gamma)
         except FuseError as error:
             self._compiled.refuse(error)
             return None
@@ -161,7 +162,7 @@ class DQN(stable_baselines3.DQN):
         tensors = {name: torch.as_tensor(x, device=self.device) for name, x in batches.items()}
         for row in range(len(tensors["dones"])):
             batch = {name: x[row] for name, x in tensors.items()}
-            value, error = loss(self.q_net, batch, self.q_net_target, number(self.gamma))
+            value, error = loss(self.q_net, batch, self.q_net_target, torch.tensor(self.gamma))
             optimizer.zero_grad()
             value.backward()
             torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)

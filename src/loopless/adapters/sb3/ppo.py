@@ -16,7 +16,7 @@ from stable_baselines3.common.utils import explained_variance
 from loopless.adapters.sb3 import files
 from loopless.adapters.sb3.acting import Instead, read_actor_critic
 from loopless.adapters.sb3.buffers import DictRolloutBuffer, RolloutBuffer, adopt, flatten
-from loopless.adapters.sb3.updates import Compiled, Snapshot, number, split
+from loopless.adapters.sb3.updates import Compiled, Snapshot, split
 from loopless.fused.blame import FuseError
 
 
@@ -203,9 +203,12 @@ class PPO(stable_baselines3.PPO):
         clip = self.clip_range(progress)  # type: ignore[operator]
         clip_values: Any = self.clip_range_vf
         value_clip = None if clip_values is None else clip_values(progress)
-        clips = number(clip), number(1 - clip), number(1 + clip)
-        around = None if value_clip is None else (number(-value_clip), number(value_clip))
-        return clips, around, number(self.ent_coef), number(self.vf_coef)
+        number = self._compiled.number
+        clips = number("clip", clip), number("low", 1 - clip), number("high", 1 + clip)
+        around = None
+        if value_clip is not None:
+            around = number("down", -value_clip), number("up", value_clip)
+        return clips, around, number("entropy", self.ent_coef), number("value", self.vf_coef)
 
     def _log(self, epochs: list[dict[str, np.ndarray]]) -> None:
         """Record what Stable-Baselines3 records after its updates."""

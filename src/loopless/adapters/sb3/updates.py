@@ -27,6 +27,7 @@ class Compiled:
         self.step: Any = None
         self.trains: tuple = ()
         self.refusal: str | None = None
+        self.numbers: dict[str, torch.Tensor] = {}
         self.actor: Any = None
         self.acts_for: Any = None
 
@@ -59,6 +60,12 @@ class Compiled:
             np.random.set_state(state)
         self.trains = trains
         return True
+
+    def number(self, name: str, value: float) -> torch.Tensor:
+        """Return a number as a tensor, the same at each call: it may change at no cost."""
+        if name not in self.numbers:
+            self.numbers[name] = torch.tensor(0.0)
+        return self.numbers[name].fill_(value)
 
     def find_actor(self, policy: Any) -> Any:
         """Return what acts for `policy`, or None."""
@@ -111,8 +118,3 @@ class Snapshot:
         """Put everything back as it was."""
         self.module.load_state_dict(self.weights)
         self.optimizer.load_state_dict(copy.deepcopy(self.moments))
-
-
-def number(value: float) -> torch.Tensor:
-    """Return a number that may change from call to call without another program."""
-    return torch.tensor(value, dtype=torch.float32)
