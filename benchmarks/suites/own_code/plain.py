@@ -290,7 +290,24 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {  # of the program, before and a
         "drawing batches": ("sample_event",),
         UPDATES: ("DoubleDQN.train",),
     },
+    "sb3_dqn": {
+        "acting": ("DQN.predict",),
+        "storing": ("DQN._store_transition",),
+        UPDATES: ("DQN.train",),
+    },
+    "sb3_ppo": {"acting": ("Acting.forward",), UPDATES: ("PPO.train",)},
 }
+
+
+def acting_of_sb3(*, ours: bool) -> Any:
+    """Return the class whose forward acts in a rollout of Stable-Baselines3, or of its adapter."""
+    if ours:
+        from loopless.adapters.sb3.acting import Sampling
+
+        return Sampling
+    from stable_baselines3.common.policies import ActorCriticPolicy
+
+    return ActorCriticPolicy
 
 
 class Clock:
@@ -334,6 +351,7 @@ def seconds_of_parts(program: Callable, parts: dict[str, tuple[str, ...]], steps
 
     names["gym"] = SimpleNamespace(make=make_timed)
     speed, _ = program(steps, 0)
-    counted = steps - (names.get("LEARNING_STARTS") or names["TRAIN_START"])
+    first = next(n for n in ("LEARNING_STARTS", "TRAIN_START", "BATCH_SIZE") if n in names)
+    counted = steps - names[first]
     seconds = {part: total / counted for part, total in clock.seconds.items()}
     return seconds | {REST: 1 / speed - sum(seconds.values())}

@@ -74,6 +74,11 @@ PROGRAMS = (
     Program("founding_dqn", "DQN [64], batch 32, 32 updates in four steps", 6_000, 400, 20.0),
     Program("sac", "SAC [64, 64], batch 128, three optimizers, an update a step", 6_000, 1_200),
 )
+ADAPTERS = (  # Stable-Baselines3 with rl-zoo's settings for CartPole, and one import changed
+    Program("sb3_dqn", "Stable-Baselines3's DQN [256, 256], rl-zoo's settings", 20_000, 3_000, 2.0),
+    Program("sb3_ppo", "Stable-Baselines3's PPO, 8 envs, rl-zoo's settings", 60_000, 4_096, 2.5),
+)
+HOPES = {"sb3_dqn": 3.0, "sb3_ppo": 4.0}  # what an adapter should gain after what it must
 REPEATS = 3
 SMALL_ROLLOUT_FACTOR = 40.0
 SLOWER_ADD = 2.5  # how many times as long as a list may the add of a buffer take
@@ -144,6 +149,9 @@ def run(options: Options, result: Result, say: Say) -> None:
         measure_program(program, contest, quick=options.quick)
         if program.name in plain.PARTS:
             measure_parts(program, contest, quick=options.quick)
+    for program in ADAPTERS[:1] if options.quick else ADAPTERS:
+        measure_program(program, contest, quick=options.quick)
+        measure_parts(program, contest, quick=options.quick)
     measure_program(PROGRAMS[0], contest, quick=options.quick, cores=2)
     for replacement in REPLACEMENTS[:1] if options.quick else REPLACEMENTS:
         measure_replacement(replacement, contest, quick=options.quick)
@@ -226,6 +234,8 @@ def measure_program(program: Program, contest: Contest, *, quick: bool, cores: i
     rows = measure_in_turn(runs, program, contest, quick=quick, cores=cores)
     factor = program.factor if cores == 1 else None
     targets = as_fast(rows, AFTER, {BEFORE: factor}) if factor else beside(rows, AFTER, [BEFORE])
+    if cores == 1 and program.name in HOPES:
+        targets = [*targets, *as_fast(rows, AFTER, {BEFORE: HOPES[program.name]})]
     contest.keep(attach(rows, AFTER, targets))
 
 
@@ -345,6 +355,8 @@ def time_parts(name: str, which: str, steps: str) -> dict[str, float]:
     """Return the seconds a step of each part of one of the examples."""
     names = read_program(f"{name}_{which}")
     program = names.get("train") or names["run"]
+    if name == "sb3_ppo":
+        program.__globals__["Acting"] = plain.acting_of_sb3(ours=which == "after")
     return plain.seconds_of_parts(program, plain.PARTS[name], int(steps))
 
 
