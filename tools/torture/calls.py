@@ -183,7 +183,7 @@ def _compare(said: str, kernel: Kernel, arguments: dict, answer: Any) -> None:
     except Exception as error:
         raise Failure(f"{said}: answered, but the loop raised {error!r}") from error
     if kernel.name == "avatarl_actions":
-        answer = dense_actions(answer, arguments["student_logits"], arguments.get("mask"))
+        answer = dense_actions(answer, **arguments)
     received = _flatten(answer)
     if kernel.name == "avatarl_rewards" and arguments.get("mask") is not None:
         shown = np.asarray(arguments["mask"], bool)[..., None]

@@ -10,6 +10,7 @@ import numpy as np
 
 from loopless import reference
 from loopless.reference import avatarl, laplacian
+from torture.failure import Failure
 
 SIZES = ((4, 3), (1, 2), (3, 1), (0, 2))  # few, so that JAX compiles few programs
 VARIANTS = ("original", "subset", "full", "fixed")
@@ -167,18 +168,41 @@ def _rewards(rng) -> dict:
     return case | {"variant": VARIANTS[rng.integers(4)]} | _maybe(rng, "mask", rng.random(3) < 0.7)
 
 
-def _actions_twin(**case) -> np.ndarray:
-    return avatarl.avatarl_actions(**case)
+def _sound(mask, *logits) -> np.ndarray:
+    """Return where all logits are distributions and nothing is masked.
+
+    JAX's arrays are not looked at: rows with NaN or +inf, or nothing above -inf, give NaN.
+    """
+    largest = [np.max(np.asarray(x, float), axis=-1, initial=-np.inf) for x in logits]
+    return np.logical_and.reduce([np.isfinite(x) for x in largest]) & (mask is None or mask)
 
 
-def dense_actions(answer: tuple, logits, mask) -> np.ndarray:
+def _avatarl_twin(student_logits, critic_logits, targets, *, mask=None, **settings) -> tuple:
+    """Return what the loop does; NaN for all if a row that counts is no distribution."""
+    sound = _sound(mask, student_logits, critic_logits)
+    counted = np.ones(sound.shape, bool) if mask is None else np.asarray(mask, bool)
+    loss, stats = avatarl.avatarl_loss(
+        student_logits, critic_logits, targets, mask=sound, **settings
+    )
+    if np.array_equal(sound, counted):
+        return loss, stats
+    return np.nan, dict.fromkeys(stats, np.nan)
+
+
+def _actions_twin(student_logits, critic_logits, targets, *, mask=None, **case) -> np.ndarray:
+    sound = _sound(mask, student_logits, critic_logits)
+    return avatarl.avatarl_actions(student_logits, critic_logits, targets, mask=sound, **case)
+
+
+def dense_actions(answer: tuple, student_logits, critic_logits, mask=None, **_) -> np.ndarray:
     """Return an answer of `avatarl_actions` in the form of its twin: a flag for each token."""
     actions, present = map(np.asarray, answer)
-    dense = np.zeros(np.shape(logits), bool)
-    for place in np.ndindex(present.shape[:-1]):
-        if mask is None or mask[place]:
-            for token, is_present in zip(actions[place], present[place], strict=True):
-                dense[(*place, token)] |= bool(is_present)
+    dense = np.zeros(np.shape(student_logits), bool)
+    if (actions < 0).any() or (actions >= dense.shape[-1]).any():
+        raise Failure("avatarl_actions: an action is no token")
+    for place in zip(*np.nonzero(_sound(mask, student_logits, critic_logits)), strict=True):
+        for token, is_present in zip(actions[place], present[place], strict=True):
+            dense[(*place, token)] |= bool(is_present)
     return dense
 
 
@@ -188,6 +212,9 @@ def _rewards_twin(critic_logits, actions, present, *, mask=None, **settings) -> 
     rewards = np.zeros(np.shape(actions))
     for place in np.ndindex(rewards.shape[:-1]):
         if mask is not None and not mask[place]:
+            continue
+        if not _sound(None, critic_logits[place]):
+            rewards[place] = np.where(present[place], np.nan, 0)
             continue
         tokens = [int(t) for t, p in zip(actions[place], present[place], strict=True) if p]
         log_m = avatarl._log_softmax(critic_logits[place].tolist())
@@ -256,7 +283,7 @@ KERNELS = (
     ),
     Kernel("allo_loss", _allo, laplacian.allo_loss),
     Kernel("ggdo_loss", _ggdo, laplacian.ggdo_loss),
-    Kernel("avatarl_loss", _avatarl, avatarl.avatarl_loss),
+    Kernel("avatarl_loss", _avatarl, _avatarl_twin),
     Kernel("avatarl_actions", _actions, _actions_twin),
     Kernel("avatarl_rewards", _rewards, _rewards_twin),
     Kernel("soft_cross_entropy", _soft, lambda *a, **k: avatarl.soft_cross_entropy(*a, **k)[0]),

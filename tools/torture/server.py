@@ -1,10 +1,10 @@
 """Starts commands in processes of their own, and kills them: a program that `kills` talks to.
 
 This process has imported everything that a training run needs, and forks for each command, which
-saves the seconds that the imports take. The fork is a real process with files, locks and a cache of
-its own, and it dies by SIGKILL. All of them share a cache of compiled programs, which ends with
-this process. A request is a line of JSON on standard input, the answer a line on
-standard output: `[was it killed, exit code, the last line that the command printed]`.
+saves the seconds that the imports take. The fork is a real process with files and locks of its own,
+and it dies by SIGKILL. All of them share a cache of compiled programs, which ends with this
+process. A request is a line of JSON on standard input, the answer a line on standard output:
+`[was it killed, exit code, the last line that the command printed]`.
 """
 
 import contextlib

@@ -2,6 +2,7 @@
 
 import re
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -185,3 +186,22 @@ def test_the_pieces_refuse_what_does_not_fit():
         distillation(z, c, temperature=0.0)
     with refused(ValueError, "logits[2] holds NaN", function="cross_entropy"):
         cross_entropy(np.where(np.arange(4)[:, None] == 2, np.nan, z), y)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rewards_of_a_row_that_is_no_distribution_are_nan_in_jax(value):
+    critic = jnp.zeros((2, 6)).at[0].set(value)
+    actions = jnp.array([[1, 2, 2]] * 2)
+    present = jnp.array([[True, True, False]] * 2)
+    rewards = np.asarray(avatarl_rewards(critic, actions, present))
+    np.testing.assert_array_equal(rewards, [[np.nan, np.nan, 0], [1, 0, 0]])
+    masked = avatarl_rewards(critic, actions, present, mask=jnp.array([False, True]))
+    np.testing.assert_array_equal(masked, [[0, 0, 0], [1, 0, 0]])
+
+
+def test_actions_of_a_row_of_nan_are_tokens_in_jax():
+    """What is looked up by them must not be out of range."""
+    nan, zeros = jnp.full((1, 6), jnp.nan), jnp.zeros((1, 6))
+    actions, _ = avatarl_actions(nan, zeros, jnp.array([0]), top_k=3)
+    assert (actions >= 0).all()
+    assert (actions < 6).all()

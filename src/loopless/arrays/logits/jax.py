@@ -247,7 +247,7 @@ def select(x, k: int):
     first = jnp.full(count, jnp.inf, x.dtype), jnp.full(count, -1, jnp.int32)
     value, token, tokens = step(0, (*first, jnp.zeros((k, count), jnp.int32)))
     _, _, tokens = lax.fori_loop(1, k, step, (value, token, tokens))
-    return value, tokens.T
+    return value, jnp.minimum(tokens, size - 1).T  # with NaN there may be none left to select
 
 
 def select_in_blocks(x, k: int):

@@ -258,6 +258,8 @@ def _rewards(library, refusals, variant, critic, actions, present, mask, numbers
     present = xp.moveaxis(present, -1, 0)
     is_gold = first_of(library, present)
     rewards = recipe.rewards(library, variant, log_mentor, present, is_gold, numbers)
+    if library.name == "jax":  # elsewhere such rows are refused
+        rewards = xp.where(xp.isnan(survey.log_total) & present, xp.nan, rewards)
     return xp.moveaxis(rewards if mask is None else xp.where(mask, rewards, 0), 0, -1)
 
 
