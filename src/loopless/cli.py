@@ -50,7 +50,8 @@ def bench(
         threads: Threads for every library, and cores to pin to.
         peers: Measure other libraries too, those that are installed.
         ablate: Add the proposals of the founding notes: what was claimed, what is measured.
-        compare: An older result: show what has become faster or slower since.
+        compare: An older result: show what has become faster or slower since. With a newer result
+            in place of a suite, nothing is measured: `bench --compare old.json new.json`.
         grids: Folder with layouts of ALLO's paper, for allo_learning.
         stale: Measure nothing; list suites whose sources changed since they were measured.
     """

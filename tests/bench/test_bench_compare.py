@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from loopless import cli
 from loopless.bench import compare
 from loopless.bench.command import bench
 from loopless.bench.result import Measurement, Result, load_all, save
@@ -85,6 +86,32 @@ def test_a_file_that_cannot_be_compared_with_is_refused_before_measuring(tmp_pat
     options = Options(json=tmp_path / "new.json", compare=tmp_path / "old.json")
     assert bench(options, pytest.fail, lambda threads: None) == 2
     assert "old.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["--compare OLD NEW", "NEW --compare OLD", "NEW --compare=OLD"])
+def test_two_files_are_compared_without_measuring(words, tmp_path, capsys):
+    files = {"OLD": tmp_path / "old.json", "NEW": tmp_path / "new.json"}
+    save(result(row(4e-5)), files["OLD"])
+    save(result(row(1e-5)), files["NEW"])
+    for name, file in files.items():
+        words = words.replace(name, str(file))
+    assert cli.main(["bench", *words.split()]) == 0
+    assert "4.00× faster" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("missing", ["old.json", "new.json"])
+def test_a_file_that_cannot_be_read_is_named(missing, tmp_path, capsys):
+    for name in {"old.json", "new.json"} - {missing}:
+        save(result(row(1e-5)), tmp_path / name)
+    words = ["bench", "--compare", str(tmp_path / "old.json"), str(tmp_path / "new.json")]
+    assert cli.main(words) == 2
+    assert missing in capsys.readouterr().err
+
+
+def test_a_result_is_no_suite(tmp_path, capsys):
+    save(result(row(1e-5)), tmp_path / "old.json")
+    assert cli.main(["bench", str(tmp_path / "old.json")]) == 2
+    assert "--compare" in capsys.readouterr().err
 
 
 def test_an_older_result_is_compared_under_the_suites_new_name(tmp_path):

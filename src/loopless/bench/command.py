@@ -31,6 +31,8 @@ def run(suites: Sequence[str], options: Options, *, stale: bool = False) -> int:
     """Run `loopless bench [SUITE…]`, and return its exit code."""
     if stale:
         return list_stale(suites)
+    if options.compare and suites and all(suite.endswith(".json") for suite in suites):
+        return compare_files(options.compare, [Path(suite) for suite in suites])
     if len(suites) == 1:
         return bench(replace(options, suite=suites[0]))
     return bench_several(suites, options)
@@ -129,6 +131,17 @@ def list_stale(suites: Sequence[str]) -> int:
         if len(ages) == len(files) and not any(age.changed != () for age in ages.values())
         else WRONG
     )
+
+
+def compare_files(old: Path, new: Sequence[Path]) -> int:
+    """Print what moved between results that were measured before."""
+    try:
+        before, after = load_all(old), [result for file in new for result in load_all(file)]
+    except ValueError as problem:
+        say(str(problem))
+        return USAGE
+    compare.show(compare.compare(before, after), table.console(), str(old))
+    return OK
 
 
 def check_request(suites: Sequence[str], options: Options, path: Path) -> list[Result]:

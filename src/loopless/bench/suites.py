@@ -78,6 +78,11 @@ def check(suite: str) -> None:
     if is_path(suite):
         if not _file(suite).is_file():
             raise UnknownSuite(f"bench: there is no suite at {suite}: no such file or suite.py.")
+        if _file(suite).suffix != ".py":
+            raise UnknownSuite(
+                f"bench: {suite} is no suite, which is a Python file or a folder with suite.py. To "
+                f"compare results: `loopless bench --compare old.json new.json`."
+            )
     elif suite not in (known := names(needed=True)):
         hint = did_you_mean(suite, known, repr, or_list=True)
         raise UnknownSuite(f"bench: unknown suite {suite!r}.{hint}")
