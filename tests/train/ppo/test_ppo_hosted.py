@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from run_results import calls_of_programs, resume, train, trainer_of
@@ -63,6 +64,7 @@ def test_every_kind_of_run_trains_and_is_judged(kind):
     check = {
         "overlapped": acted_with_older_weights, "recurrent": memory_is_emptied_at_ends,
         "masked": only_legal_actions, "native": fillers_have_no_weight,
+        "pictures": outputs_of_acting_are_those_of_the_network,
     }.get(kind)  # fmt: skip
     if check is not None:
         check(trainer, calls)
@@ -114,6 +116,21 @@ def fillers_have_no_weight(trainer, calls):
     wrong = rollout._replace(valid=np.ones_like(valid))
     wrong, _ = learn(before, acted, wrong, trainer.agent.key, np.int32(number))
     assert not np.allclose(wrong.weights, after.weights, rtol=1e-5, atol=1e-7)
+
+
+def outputs_of_acting_are_those_of_the_network(trainer, calls):
+    """The learner gets what acting has computed, and its advantages are as if it had not."""
+    algorithm = trainer.agent.algorithm
+    prepare = jax.jit(lambda learner, rollout: algorithm.prepare(learner, learner.acting(), rollout))
+    for before, _, rollout, _ in calls:
+        net = algorithm.rebuild(jnp.asarray(before.weights))
+        params, _, values = net(rollout.all_obs[:-1])
+        np.testing.assert_allclose(rollout.outputs[0], params, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(rollout.outputs[1], values, rtol=1e-5, atol=1e-6)
+        _, steps = prepare(before, rollout)
+        _, again = prepare(before, rollout._replace(outputs=None))
+        for name, array in steps.items():
+            np.testing.assert_allclose(array, again[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_a_hosted_run_is_resumed_from_its_weights(tmp_path):

@@ -298,14 +298,17 @@ class DeviceActor:
     """A policy with convolutions, which acts by a compiled call on the device."""
 
     def __init__(self, algorithm: DQNAlgorithm, weights: jax.Array, seed: int) -> None:
-        self._values = jax.jit(algorithm.values)
+        self._rebuild = jax.jit(algorithm.rebuild)
+        self._values = jax.jit(lambda net, obs: net(obs))
         self.random = generator(seed)
         self.epsilon, self.temperature = 0.0, 0.0
         self.take(weights)
 
     def take(self, weights: jax.Array) -> None:
         """Act with these weights from now on."""
-        self._weights = jnp.array(weights)  # a copy, because the next update donates the learner's
+        # Copies, because the next update donates the learner's; and in layers already, because
+        # cutting the vector takes longer than all layers do for one observation.
+        self._net = self._rebuild(weights)
 
     def explore(self, kind: str, level: float) -> None:
         """Explore with this epsilon, or at this temperature, from now on."""
@@ -313,7 +316,7 @@ class DeviceActor:
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         actions = np.empty(len(obs), np.int64)
-        values = np.asarray(self._values(self._weights, obs))
+        values = np.asarray(self._values(self._net, obs))
         choose(values, self.epsilon, self.temperature, self.random, actions)
         return actions
 

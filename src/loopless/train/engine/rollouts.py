@@ -30,6 +30,9 @@ class Rollout(NamedTuple):
     valid: Any = None  # false where a step only resets; None if none does
     masks: Any = None  # [T, N, n]: which actions were legal; None if all were
     memory: Any = ()  # of the policy, before the first step
+    outputs: Any = (
+        None  # the policy's outputs and the values [T, N, ...] of acting; None if unknown
+    )
 
 
 class Statistics(NamedTuple):
@@ -84,6 +87,16 @@ def scale_rewards(
     statistics = statistics.merge(jnp.asarray(returns), valid)
     scaled = jnp.clip(rewards * statistics.scale, -LARGEST, LARGEST)
     return scaled, statistics, returns[-1]
+
+
+def unroll(net: Any, rollout: Rollout, all_obs: jax.Array) -> tuple:
+    """Return what `net.unroll` does for all observations; what acting has computed is not again."""
+    if rollout.outputs is None:
+        return net.unroll(rollout.memory, all_obs, rollout.starts)
+    params, values = rollout.outputs
+    last, own, last_values, memory = net.step(rollout.memory, all_obs[-1], rollout.starts[-1])
+    params = jnp.concatenate([params, last[None]])
+    return params, own, jnp.concatenate([values, last_values[None]]), memory
 
 
 def next_values(

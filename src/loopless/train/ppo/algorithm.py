@@ -111,7 +111,7 @@ class PPOAlgorithm:
         """Return the learner, and the steps' fields [T, N, ...]; `acted`: the arrays that acted."""
         config, starts, rewards, valid = self.config, rollout.starts, rollout.reward, rollout.valid
         net, all_obs = self.rebuild(acted["online"]), self.normalize_obs(acted, rollout.all_obs)
-        params, log_std, all_values, memories = net.unroll(rollout.memory, all_obs, starts)
+        params, log_std, all_values, memories = rollouts.unroll(net, rollout, all_obs)
         if config.normalize_rewards:
             rewards, returns, running = rollouts.scale_rewards(
                 learner.returns, learner.running, rewards, starts[:-1], valid, config.gamma

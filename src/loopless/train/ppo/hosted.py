@@ -99,6 +99,7 @@ class HostedPPO:
         return Rollout(
             block.all_obs, block.next_obs, raw, block.reward, block.terminated, block.truncated,
             starts, block.valid if self.has_fillers else None, block.masks, memory,
+            self.policy.outputs(),
         )  # fmt: skip
 
     def greedy_policy(self) -> Any:

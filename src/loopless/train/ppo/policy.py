@@ -44,6 +44,9 @@ class MLPPolicy(PolicyActor):
         self._raw, self._at = raw, 0
         return ()
 
+    def outputs(self) -> None:
+        """Return None: acting does not compute values, so the learner computes everything."""
+
     def forget(self) -> None:
         """Empty the memory: there is none."""
 
@@ -61,6 +64,8 @@ class DevicePolicy:
     def __init__(self, algorithm: PPOAlgorithm, acting: Mapping[str, Any], seed: int) -> None:
         self._algorithm, self.greedy, self.random = algorithm, False, generator(seed)
         self._act = jax.jit(self._step, static_argnums=0)
+        self._rebuild = jax.jit(algorithm.rebuild)
+        self._outputs: list[tuple[np.ndarray, np.ndarray]] = []
         self._key, self._at, self._starts = jax.random.key(seed), 0, np.zeros(0, bool)
         self._block: Block | None = None
         self._raw: np.ndarray | None = None
@@ -70,7 +75,8 @@ class DevicePolicy:
     def use(self, acting: Mapping[str, Any]) -> None:
         """Act by these arrays from now on."""
         # Copies, because the next update donates the learner's.
-        self._acting = {name: jnp.array(x) for name, x in acting.items()}
+        rest = {name: jnp.array(x) for name, x in acting.items() if name != "online"}
+        self._acting = self._rebuild(acting["online"]), rest
 
     def begin(self, block: Block, starts: np.ndarray, raw: np.ndarray) -> Any:
         """Begin a rollout, whose raw actions [T, N, ...] go into `raw`; return the memory so far.
@@ -79,6 +85,7 @@ class DevicePolicy:
         starts with the first step.
         """
         self._block, self._starts, self._raw, self._at = block, starts, raw, 0
+        self._outputs = []
         return self._memory_of(block.envs)
 
     def forget(self) -> None:
@@ -87,11 +94,11 @@ class DevicePolicy:
 
     def _memory_of(self, envs: int) -> Any:
         if self._memory is None:
-            self._memory = self._algorithm.rebuild(self._acting["online"]).memory(envs)
+            self._memory = self._acting[0].memory(envs)
         return self._memory
 
     def __call__(self, obs: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
-        raw, actions, self._memory = self._act(
+        raw, actions, self._memory, outputs = self._act(
             self.greedy, self._acting, self._memory_of(len(obs)), obs, self._starting(len(obs)),
             mask, self._key, np.uint32(self.random[1]),
         )  # fmt: skip
@@ -99,7 +106,18 @@ class DevicePolicy:
         if self._raw is not None:
             self._raw[self._at] = raw
             self._at += 1
+            self._outputs.append((np.asarray(outputs[0]), np.asarray(outputs[1])))
         return np.asarray(actions)
+
+    def outputs(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the policy's outputs and the values [T, N, ...] of this rollout's observations.
+
+        None for a recurrent network, whose memories the learner needs too.
+        """
+        if self._acting[0].core is not None:
+            return None
+        params, values = zip(*self._outputs, strict=True)
+        return np.stack(params), np.stack(values)
 
     def _starting(self, envs: int) -> np.ndarray:
         """Return in which environments an episode starts with this step."""
@@ -111,13 +129,13 @@ class DevicePolicy:
         return block.terminated[last] | block.truncated[last] | ~block.valid[last]
 
     def _step(self, greedy: bool, acting, memory, obs, starts, mask, key, number) -> tuple:
-        algorithm, head = self._algorithm, self._algorithm.head
-        net = algorithm.rebuild(acting["online"])
-        params, log_std, _, memory = net.step(memory, algorithm.normalize_obs(acting, obs), starts)
+        algorithm, head, (net, rest) = self._algorithm, self._algorithm.head, acting
+        obs = algorithm.normalize_obs(rest, obs)
+        params, log_std, values, memory = net.step(memory, obs, starts)
         distribution = head(params, log_std, mask)
         noise = head.noise(jax.random.fold_in(key, number), (len(obs),))
         raw = distribution.mode() if greedy else distribution.sample(noise)
-        return raw, head.to_env(raw), memory
+        return raw, head.to_env(raw), memory, (params, values)
 
 
 def make_policy(
