@@ -121,7 +121,9 @@ def fillers_have_no_weight(trainer, calls):
 def outputs_of_acting_are_those_of_the_network(trainer, calls):
     """The learner gets what acting has computed, and its advantages are as if it had not."""
     algorithm = trainer.agent.algorithm
-    prepare = jax.jit(lambda learner, rollout: algorithm.prepare(learner, learner.acting(), rollout))
+    prepare = jax.jit(
+        lambda learner, rollout: algorithm.prepare(learner, learner.acting(), rollout)
+    )
     for before, _, rollout, _ in calls:
         net = algorithm.rebuild(jnp.asarray(before.weights))
         params, _, values = net(rollout.all_obs[:-1])
