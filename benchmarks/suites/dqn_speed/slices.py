@@ -311,7 +311,7 @@ def start(
     case: Slice, settings: dict[str, Any], options: Options, result: Result, say: Say
 ) -> Contest:
     """Prepare this process and note the settings; return a contest with long samples."""
-    budget = Budget(sample_s=0.5, total_s=2.0) if options.quick else Budget(2.0, total_s=24.0)
+    budget = Budget(sample_s=0.5, total_s=2.0) if options.quick else Budget(2.0, total_s=18.0)
     prepare_like_training(options.threads)
     result.settings |= settings | {"env": ENV, "steps_in_a_call": case.steps}
     result.settings["jax_async_dispatch"] = False

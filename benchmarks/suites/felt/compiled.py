@@ -2,9 +2,10 @@
 
     python compiled.py ppo 0
 
-The settings are those of `loopless train ppo` and `dqn`, but for those that rejax does not have.
-About 5,000 steps are trained at a time; then ten greedy episodes are played, and the last line says
-whether they reached 475 on average, and when.
+The settings are those of `sb3.py`, but for those that rejax does not have: its DQN makes one update
+in two steps, of two environments, where the others make 128 in 256, and copies the target network
+as often as they do. About 5,000 steps are trained at a time; then ten greedy episodes are played,
+and the last line says whether they reached 475 on average, and when.
 """
 
 import sys
@@ -12,6 +13,7 @@ import sys
 import jax
 import rejax
 from rejax.evaluate import evaluate
+from rejax.networks import DiscreteQNetwork, EpsilonGreedyPolicy
 
 name, seed = sys.argv[1], int(sys.argv[2])
 if name == "ppo":
@@ -23,11 +25,15 @@ if name == "ppo":
     )  # fmt: skip
 else:
     algorithm = rejax.DQN.create(
-        env="CartPole-v1", total_timesteps=5_000, eval_freq=5_000, num_envs=10, num_epochs=1,
-        buffer_size=10_000, fill_buffer=10_000, batch_size=128, learning_rate=2.5e-4, gamma=0.99,
-        target_update_freq=500, polyak=0.0, ddqn=False, skip_initial_evaluation=True,
-        agent_kwargs={"activation": "relu", "hidden_layer_sizes": (120, 84)},
+        env="CartPole-v1", total_timesteps=5_000, eval_freq=5_000, num_envs=2, num_epochs=1,
+        buffer_size=100_000, fill_buffer=1_000, batch_size=64, learning_rate=2.3e-3, gamma=0.99,
+        target_update_freq=256, polyak=0.0, ddqn=False, skip_initial_evaluation=True,
+        eps_end=0.04, exploration_fraction=8_000 / 5_000, max_grad_norm=10.0,
     )  # fmt: skip
+    # Its `create` cannot be told the widths of the layers.
+    policy = EpsilonGreedyPolicy(DiscreteQNetwork)
+    agent = policy(hidden_layer_sizes=(256, 256), action_dim=2, activation=jax.nn.relu)
+    algorithm = algorithm.replace(agent=agent)
 
 
 def judge(algorithm, state, key):
@@ -39,7 +45,7 @@ def judge(algorithm, state, key):
 algorithm = algorithm.replace(eval_callback=judge)
 state = jax.jit(algorithm.init_state)(jax.random.key(seed))
 train = jax.jit(lambda state: algorithm.train(train_state=state))
-for _ in range(100):
+for _ in range(60 if name == "ppo" else 20):
     state, (_, returns) = train(state)
     if returns[-1].mean() >= 475:
         print(f"solved {int(state.global_step)}", flush=True)

@@ -3,9 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
+from loopless.bench.result import Result
+from loopless.bench.suites import Options
+from loopless.runs.config import resolve
+from loopless.train import registry
 from suites.felt import suite
 from suites.felt.suite import FIRST, OTHER, SB3, SECOND, Start
 
@@ -55,3 +60,48 @@ def test_the_time_of_children_counts():
         child.kill()
     assert spent >= 0.15
     assert suite._cpu_seconds(child.pid) == 0.0
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_contender_starts_with_every_seed_on_a_core_of_its_own(monkeypatch, quick):
+    busy, cores, commands = set(), set(), []
+
+    def watch(command, environment, core, log=None):
+        assert core not in busy
+        busy.add(core)
+        commands.append(command)
+        cores.add(core)
+        time.sleep(0.001)
+        busy.remove(core)
+        return Start(float(len(commands)), 1.0, 5_000)
+
+    monkeypatch.setattr(suite, "_watch", watch)
+    monkeypatch.setattr(suite, "find_spec", lambda module: module)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    result = Result("felt", {}, {})
+    suite.run(Options(quick=quick), result, lambda text: None)
+    seeds, trainers = (1, ["ppo"]) if quick else (5, ["ppo", "dqn"])
+    assert [(row.section, row.contender) for row in result.measurements] == [
+        (trainer, name)
+        for trainer in trainers
+        for name in (FIRST, SECOND, OTHER, SB3, "SBX", "rejax")
+    ]
+    assert {row.samples for row in result.measurements} == {seeds}
+    assert len(commands) == len(trainers) * 6 * seeds
+    assert cores == ({3} if quick else {2, 3})
+
+
+def test_what_a_contender_raises_ends_the_suite(monkeypatch):
+    def watch(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(suite, "_watch", watch)
+    with pytest.raises(KeyboardInterrupt):
+        suite.run(Options(), Result("felt", {}, {}), lambda text: None)
+
+
+@pytest.mark.parametrize("trainer", suite.TITLES)
+def test_the_flags_are_settings_of_the_trainer(trainer):
+    flags = [*suite.FLAGS[trainer].split(), "--learning-rate", suite.RATES[trainer]]
+    config = resolve(registry.config_class(trainer), flags, "felt")
+    assert config.learning_rate == float(suite.RATES[trainer])
