@@ -79,7 +79,9 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": dict.fromkeys(PACKAGES)
         | {
-            package.name: package.version for package in distributions() if package.name in PACKAGES
+            name: package.version
+            for package in distributions()
+            if (name := package.name.replace("_", "-")) in PACKAGES
         },
     }
 

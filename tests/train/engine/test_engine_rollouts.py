@@ -8,7 +8,9 @@ from ppo_cases import ENVS, KEY, STEPS, algorithm_of, learner_of, rollout_of, sm
 
 from loopless.train.engine.rollouts import (
     LARGEST,
+    Rollout,
     Statistics,
+    next_values,
     normalize_observations,
     scale_rewards,
 )
@@ -70,3 +72,27 @@ def test_observations_are_normalised_by_what_was_seen_before_the_rollout():
     _, thought = jax.jit(algorithm.prepare)(learner, learner.acting(), second)
     expected = (second.all_obs[:-1] - rows.mean(0)) / rows.std(0)
     np.testing.assert_allclose(thought["obs"], expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("width", [1, 3, 6, 12, 100])
+def test_the_value_of_a_cut_step_is_that_of_its_true_successor(share, width):
+    steps, envs = 7, 3
+    rng = np.random.default_rng(0)
+    next_obs, memories = rng.normal(size=(2, steps, envs, 2)).astype(np.float32)
+    all_values = rng.normal(size=(steps + 1, envs)).astype(np.float32)
+    truncated, terminated = rng.random((2, steps, envs)) < share
+    expected = all_values[1:].copy()
+    for t in range(steps):
+        for env in range(envs):
+            if truncated[t, env] and not terminated[t, env]:
+                expected[t, env] = 10 * next_obs[t, env, 0] + memories[t, env, 1]
+    rollout = Rollout(
+        None, jnp.asarray(next_obs), None, jnp.zeros((steps, envs)), jnp.asarray(terminated),
+        jnp.asarray(truncated), None,
+    )  # fmt: skip
+    values = next_values(
+        rollout, jnp.asarray(all_values), lambda memory, obs: 10 * obs[:, 0] + memory[:, 1],
+        jnp.asarray(memories), width,
+    )  # fmt: skip
+    np.testing.assert_allclose(values, expected, rtol=1e-6)

@@ -22,7 +22,7 @@ from loopless.kernels.policy_gradient import ppo_loss
 from loopless.train.engine import rollouts
 from loopless.train.engine.rollouts import shuffles
 from loopless.train.ppo import algorithm as ppo
-from loopless.train.ppo.algorithm import PPOAlgorithm
+from loopless.train.ppo.algorithm import PPOAlgorithm, PPOReport
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +51,7 @@ def both(actions=CHOICE, fillers=False, **options):
     sizes = OBS.shape[0], config.hidden, algorithm.head.outputs, algorithm.head.own
     gaussian = actions is NUMBERS
     weights = np.asarray(learner.weights)
+    learned = learned[0], PPOReport(*learned[1])
     return learned, plain_ppo.update(weights, named, orders, config, sizes, gaussian)
 
 

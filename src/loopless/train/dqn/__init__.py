@@ -11,10 +11,15 @@ from loopless.train.dqn.config import DQN
 
 def make(config: DQN) -> Any:
     """Return the run that `config` describes: a `CompiledRun` or a `HostedRun`."""
-    from loopless.train.dqn import compiled, hosted
     from loopless.train.engine.players import is_hosted
 
-    return hosted.make(config) if is_hosted(config) else compiled.make(config)
+    if is_hosted(config):  # only then is Numba needed
+        from loopless.train.dqn import hosted
+
+        return hosted.make(config)
+    from loopless.train.dqn import compiled
+
+    return compiled.make(config)
 
 
 def player(config: DQN, weights: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from loopless.envs import autoreset, make_compiled
 from loopless.train.dqn.algorithm import DQNAlgorithm, DQNLearner, DQNReport, build
 from loopless.train.dqn.config import DQN
 from loopless.train.engine.episodes import EpisodeSummary, play_once
-from loopless.train.engine.run import CompiledRun
+from loopless.train.engine.run import CompiledRun, compile_chunk
 from loopless.train.engine.schedules import Chunks
 from loopless.train.engine.settings import as_program
 
@@ -99,7 +99,7 @@ class CompiledDQN:
 
             return chunk_by_loop(self, learning)
         chunk = as_program(self, "chunk", learning=learning)
-        return jax.jit(spread(chunk, (0, None, 0, None, None)), donate_argnums=0)
+        return compile_chunk(spread(chunk, (0, None, 0, None, None)))
 
     def chunk(
         self, state: DQNState, key: jax.Array, first: jax.Array, events: jax.Array, learning: bool

@@ -1,14 +1,16 @@
 """Trained policies that play in Gymnasium environments; and `is_hosted`, which tells the mode."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 
-from loopless.envs import EnvError, HostedEnvs, compiled_ids, is_compiled, spaces
+from loopless.envs import EnvError, compiled_ids, is_compiled, spaces
 from loopless.runs.signals import leave_if_requested
 from loopless.train.engine.episodes import LONGEST_EVALUATION
+
+if TYPE_CHECKING:  # a compiled run needs no Gymnasium
+    from loopless.envs import HostedEnvs
 
 LONGEST_RECORDING = 2_000  # frames
 
@@ -24,8 +26,10 @@ def is_hosted(config: Any) -> bool:
     return has_arguments or not is_compiled(config.env)
 
 
-def hosted_envs(config: Any, envs: int, **options: Any) -> HostedEnvs:
+def hosted_envs(config: Any, envs: int, **options: Any) -> "HostedEnvs":
     """Make environments as `config` describes them."""
+    from loopless.envs import HostedEnvs
+
     return HostedEnvs(config.env, envs, wrappers=config.wrapper, **_arguments(config, options))
 
 
@@ -45,7 +49,7 @@ class Player:
     ) -> None:
         self.config, self.weights, self._make_policy = config, weights, make_policy
 
-    def policy(self, envs: HostedEnvs) -> Any:
+    def policy(self, envs: "HostedEnvs") -> Any:
         """Return the policy that acts in `envs`."""
         return self._make_policy(self.config, self.weights, envs)
 
@@ -56,6 +60,8 @@ class Player:
 
     def frames(self, seed: int) -> tuple[list[np.ndarray], float]:
         """Play one episode; return its frames, and how many of them to show a second."""
+        import gymnasium
+
         options = {"render_mode": "rgb_array"}
         try:
             with hosted_envs(self.config, 1, seed=seed, env_kwargs=options) as envs:
@@ -71,7 +77,7 @@ class Player:
             raise EnvError(f"envs: {self.config.env} renders no frames: {error}") from error
 
 
-def evaluation_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
+def evaluation_envs(config: Any, envs: int, seed: int) -> "HostedEnvs":
     """Make environments for evaluations: in this process, unless EnvPool has to make them."""
     kind = "envpool" if config.vectorization == "envpool" else "sync"
     timeout = config.step_timeout or None
@@ -79,7 +85,7 @@ def evaluation_envs(config: Any, envs: int, seed: int) -> HostedEnvs:
 
 
 def first_episodes(
-    envs: HostedEnvs, policy: Any, max_steps: int | None = None, steps: int = 100
+    envs: "HostedEnvs", policy: Any, max_steps: int | None = None, steps: int = 100
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Play until each environment has ended an episode, or made `max_steps` steps.
 

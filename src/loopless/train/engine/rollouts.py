@@ -105,24 +105,31 @@ def next_values(
     """Return V(s') of every step: the next step's value, except where a time limit cut an episode.
 
     The successor of a step that was cut is not the next step's observation, so its value is
-    `value_after(memories, next_obs)`. Such steps are few: they are gathered and computed `width` at
-    a time. What is returned for a terminated step means nothing and is never read.
+    `value_after(memories, next_obs)`. Such steps are few: the rollout is cut into so many windows
+    that `width` steps are computed at a time, the first that is left in each window of each env.
+    What is returned for a terminated step means nothing and is never read.
     """
-    cut = (rollout.truncated & ~rollout.terminated).reshape(-1)
-    size, width = cut.size, min(width, cut.size)
-    places = jnp.nonzero(cut, size=size + width, fill_value=size)[0]
-    flat_obs = rollout.next_obs.reshape(size, *rollout.next_obs.shape[2:])
-    flat_memories = jax.tree.map(lambda x: x[: len(rollout.reward)].reshape(size, -1), memories)
+    steps, envs = rollout.reward.shape
+    windows = max(1, width // envs)
+    length = -(-steps // windows)
+
+    def in_windows(x):
+        return jnp.pad(x, ((0, windows * length - steps), (0, 0))).reshape(windows, length, envs)
 
     def compute_some(state):
-        at, values = state
-        steps = lax.dynamic_slice(places, (at,), (width,))
-        new = value_after(jax.tree.map(lambda x: x[steps], flat_memories), flat_obs[steps])
-        return at + width, values.at[steps].set(new, mode="drop")
+        left, values = state
+        first = jnp.argmax(left, 1)
+        times = jnp.minimum(first + length * jnp.arange(windows)[:, None], steps - 1)
+        at = times.reshape(-1), jnp.tile(jnp.arange(envs), windows)
+        new = value_after(jax.tree.map(lambda x: x[at], memories), rollout.next_obs[at])
+        here = left & (jnp.arange(length)[:, None] == first[:, None])
+        new = new.reshape(windows, 1, envs)
+        return left & ~here, jnp.where(here, new, values)
 
-    start = jnp.zeros((), places.dtype), all_values[1:].reshape(-1)
-    _, values = lax.while_loop(lambda state: state[0] < cut.sum(), compute_some, start)
-    return values.reshape(rollout.reward.shape)
+    # Not `jnp.nonzero`: its sums take as long to compile as a forward and a backward pass.
+    start = in_windows(rollout.truncated & ~rollout.terminated), in_windows(all_values[1:])
+    _, values = lax.while_loop(lambda state: state[0].any(), compute_some, start)
+    return values.reshape(-1, envs)[:steps]
 
 
 def shuffles(key: jax.Array, count: int, size: int) -> jax.Array:

@@ -12,9 +12,14 @@ from loopless.train.ppo.config import PPO
 def make(config: PPO) -> Any:
     """Return the run that `config` describes: a `CompiledRun` or a `HostedRun`."""
     from loopless.train.engine.players import is_hosted
-    from loopless.train.ppo import compiled, hosted
 
-    return hosted.make(config) if is_hosted(config) else compiled.make(config)
+    if is_hosted(config):  # only then is Numba needed
+        from loopless.train.ppo import hosted
+
+        return hosted.make(config)
+    from loopless.train.ppo import compiled
+
+    return compiled.make(config)
 
 
 def player(config: PPO, weights: Mapping[str, Any]) -> Any:

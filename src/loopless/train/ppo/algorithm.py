@@ -182,16 +182,16 @@ class PPOAlgorithm:
         counters = verdict.counters | {"stopped": learner.stopped + stop}
         learner = learner._replace(weights=weights, moments=moments, **counters)
         moved = parts[3:] if config.algorithm == "ppo" else (jnp.zeros_like(loss),) * 2
-        return (learner, stop), (loss, *parts[:3], *moved, norm)
+        return (learner, stop), jnp.stack((loss, *parts[:3], *moved, norm))
 
     # --- the updates of a rollout --------------------------------------------------------------
 
     def learn(
         self, learner: PPOLearner, acted: dict, rollout: Rollout, key: jax.Array, number: jax.Array
-    ) -> tuple[PPOLearner, PPOReport]:
-        """Make all updates of a rollout; return the learner, and the means of their metrics.
+    ) -> tuple[PPOLearner, jax.Array]:
+        """Make all updates of a rollout; return the learner, and a `PPOReport` as one array.
 
-        A learner that had failed before stays as it was.
+        The report has the means over the updates. A learner that had failed before stays as it was.
         """
         before, config = learner, self.config
         numbers = self.coefficients(number, dtype=learner.weights.dtype)
@@ -214,7 +214,7 @@ class PPOAlgorithm:
             learner = learner._replace(obs=learner.obs.merge(rollout.all_obs[:-1], valid))
         explained = rollouts.explained_variance(steps["old_value"], steps["return"], valid)
         learner = jax.tree.map(partial(jnp.where, before.failed), before, learner)
-        return learner, PPOReport._make([*(part.mean() for part in metrics), explained])
+        return learner, jnp.append(metrics.reshape(-1, metrics.shape[-1]).mean(0), explained)
 
     def coefficients(self, rollout: Any, xp: Any = jnp, dtype: Any = "float32") -> dict[str, Any]:
         """Return the coefficients at rollout `rollout`, which change linearly over the run."""

@@ -15,7 +15,7 @@ from jax import lax
 from loopless.envs import autoreset, make_compiled
 from loopless.train.engine.episodes import EpisodeSummary, play_once
 from loopless.train.engine.rollouts import Rollout
-from loopless.train.engine.run import CompiledRun
+from loopless.train.engine.run import CompiledRun, compile_chunk
 from loopless.train.engine.schedules import Chunks
 from loopless.train.engine.settings import as_program
 from loopless.train.ppo.algorithm import PPOAlgorithm, PPOLearner, PPOReport, build
@@ -87,12 +87,14 @@ class CompiledPPO:
     def compile(self, spread: Callable, learning: bool) -> Callable:
         """Return the compiled chunk; every rollout learns."""
         chunk = as_program(self, "chunk")
-        return jax.jit(spread(chunk, (0, None, 0, None, None)), donate_argnums=0)
+        return compile_chunk(spread(chunk, (0, None, 0, None, None)))
 
     def chunk(
         self, state: PPOState, key: jax.Array, first: jax.Array, rollouts: jax.Array
-    ) -> tuple[PPOState, tuple[EpisodeSummary, PPOReport]]:
+    ) -> tuple[PPOState, tuple[EpisodeSummary, jax.Array]]:
         """Make so many rollouts from number `first` on, and learn; `key` is the run's.
+
+        The report is one array: many small ones would take longer to compile and to run.
 
         Their number is an argument, so that a shorter last chunk needs no further compilation.
         """
@@ -100,12 +102,12 @@ class CompiledPPO:
         def run_one(i, sums):
             state, episodes, total = sums
             state, (more, report) = self.rollout(state, key, first + i)
-            return state, episodes.merge(more), jax.tree.map(jnp.add, total, report)
+            return state, episodes.merge(more), total + report
 
-        zero = jnp.zeros((), state.learner.weights.dtype)
-        start = state, EpisodeSummary.empty(), PPOReport._make([zero] * len(PPOReport._fields))
+        zeros = jnp.zeros(len(PPOReport._fields), state.learner.weights.dtype)
+        start = state, EpisodeSummary.empty(), zeros
         state, episodes, total = lax.fori_loop(0, rollouts, run_one, start)
-        return state, (episodes, jax.tree.map(lambda x: x / rollouts, total))
+        return state, (episodes, total / rollouts)
 
     def rollout(self, state: PPOState, run_key: jax.Array, number: jax.Array) -> tuple:
         """Step the environments, then make the updates."""
@@ -167,6 +169,7 @@ class CompiledPPO:
         most = algorithm.config.eval_max_steps
         return play_once(self.evaluated, act, net.memory(envs), key, most)
 
-    def describe(self, state: PPOState, event: int, report: PPOReport) -> dict[str, Any]:
+    def describe(self, state: PPOState, event: int, report: jax.Array) -> dict[str, Any]:
         """Return a row of metrics after `event` rollouts."""
-        return describe(self.algorithm, state.learner, event, report)
+        report_of = PPOReport(*np.moveaxis(np.asarray(report), -1, 0))
+        return describe(self.algorithm, state.learner, event, report_of)

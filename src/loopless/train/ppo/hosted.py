@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from loopless.envs.hosted.blocks import Block
@@ -144,8 +143,7 @@ def learn_rollout(
     _, for_learning = jax.random.split(jax.random.fold_in(key, number))
     acted = learner.acting() if acted is None else acted
     algorithm = with_settings(algorithm, settings)
-    learner, report = algorithm.learn(learner, acted, rollout, for_learning, number)
-    return learner, jnp.stack(report)
+    return algorithm.learn(learner, acted, rollout, for_learning, number)
 
 
 def _copy(acting: Mapping[str, Any]) -> dict[str, np.ndarray]:
