@@ -272,7 +272,7 @@ def report(
     *runs: Path,
     bench: tuple[Path, ...] = (),
     verify: tuple[Path, ...] = (),
-    out: Path = Path("report.html"),
+    output: Path = Path("report.html"),
 ) -> int:
     """Write one page of runs and benchmarks that opens anywhere and loads nothing.
 
@@ -282,11 +282,11 @@ def report(
         runs: Folders of runs, or a folder that holds some; with nothing named, runs/.
         bench: Files of `loopless bench`, or a folder of them; with nothing named, bench-results/.
         verify: Files of `loopless verify --json`.
-        out: File of the page.
+        output: File of the page.
     """
     from loopless.report import command
 
-    return command.report(runs, bench, out, verify)
+    return command.report(runs, bench, output, verify)
 
 
 def demo(*parts: str, folder: Path | None = None) -> int:

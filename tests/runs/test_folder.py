@@ -216,7 +216,7 @@ def test_a_missing_run_comes_with_the_nearest_name(tmp_path):
     create(tmp_path, "first-try").close()
     with pytest.raises(BadRun, match=r"there is no run .*fist-try. Did you mean .*first-try\?"):
         RunFolder.open(tmp_path / "fist-try")
-    with pytest.raises(BadRun, match=r"There are: first-try\."):
+    with pytest.raises(BadRun, match=r"The newest are: first-try\."):
         RunFolder.open(tmp_path / "other")
 
 

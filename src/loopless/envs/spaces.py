@@ -117,7 +117,10 @@ def choices(space: Space, what: str) -> int:
     """Return how many discrete actions there are; EnvError if they are of another kind."""
     if isinstance(space, Discrete):
         return space.n
-    raise EnvError(f"{what}: actions are {space}, not Discrete.")
+    raise EnvError(
+        f"{what}: actions are {space}, not Discrete, and dqn chooses among actions. Use ppo, which "
+        f"takes them."
+    )
 
 
 def _bound(array: np.ndarray) -> float | tuple[float, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loopless.files import atomic
-from loopless.refusals import printable
+from loopless.refusals import did_you_mean, printable
 from loopless.runs.failures import USAGE, WRITE_FAILED
 
 OK, INCOMPLETE = 0, 1
@@ -61,15 +61,17 @@ def check(
             f"the files of `loopless bench` with --bench."
         )
     if out.is_dir():
-        problems.append(f"report: --out {out} is a folder. Give the name of a file.")
+        problems.append(f"report: --output {out} is a folder. Give the name of a file.")
     elif not out.parent.is_dir():
-        problems.append(f"report: --out {out}: there is no folder {out.parent}. Create it.")
+        problems.append(f"report: --output {out}: there is no folder {out.parent}. Create it.")
     return problems
 
 
 def _others(path: Path) -> str:
-    names = sorted(file.parent.name for file in path.parent.glob("*/run.json"))[-5:]
-    return f" There is: {', '.join(names)}." if names else ""
+    files = sorted(path.parent.glob("*/run.json"), key=lambda file: -file.stat().st_mtime)
+    names = [file.parent.name for file in files]
+    near = did_you_mean(path.name, names, lambda name: str(path.with_name(name)))
+    return near or (f" The newest are: {', '.join(names[:5])}." if names else "")
 
 
 def write(path: Path, text: str) -> int:

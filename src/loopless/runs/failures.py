@@ -23,6 +23,7 @@ class Failure(Exception):
     """
 
     exit_code = USAGE
+    ending = "failed"  # what the last line of the display says
 
     def __str__(self) -> str:
         return printable(super().__str__())
@@ -48,24 +49,28 @@ class WriteFailed(Failure):
     """The disk refused what a run had to write."""
 
     exit_code = WRITE_FAILED
+    ending = "could not be written"
 
 
 class NonFinite(Failure):
     """A loss or gradient that is not finite."""
 
     exit_code = NON_FINITE
+    ending = "stopped at a number that is not finite"
 
 
 class EnvFailed(Failure):
     """An environment that failed during training; the agent was saved."""
 
     exit_code = ENV_FAILED
+    ending = "stopped by its environment"
 
 
 class Interrupted(Failure):
     """A run that was asked to stop, and was saved."""
 
     exit_code = INTERRUPTED
+    ending = "interrupted"
 
 
 _ADVICE = {

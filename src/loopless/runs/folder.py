@@ -308,11 +308,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _nearest(path: Path) -> str:
     with suppress(OSError):
-        others = [entry.parent.name for entry in path.parent.glob("*/run.json")]
+        files = sorted(path.parent.glob("*/run.json"), key=lambda file: -file.stat().st_mtime)
+        others = [file.parent.name for file in files]
         if hint := did_you_mean(path.name, others, lambda name: str(path.with_name(name))):
             return hint
         if others:
-            return f" There are: {', '.join(sorted(others)[-5:])}."
+            return f" The newest are: {', '.join(others[:5])}."
     return ""
 
 

@@ -75,10 +75,11 @@ Callback = Callable[[Mapping[str, Any]], Any]
 
 
 class Result(NamedTuple):
-    """The last metrics of a session, and whether the callback ended it early."""
+    """The last metrics, whether the callback ended the session, and if pictures show its end."""
 
     metrics: dict[str, Any]
     stopped: bool
+    drew: bool
 
 
 def train(
@@ -106,7 +107,8 @@ def train(
             session.save()
         while trainer.step < trainer.total and not session.stopped:
             session.chunk()
-        return Result(session.end(), session.stopped)
+        metrics = session.end()
+    return Result(metrics, session.stopped, getattr(session.renderer, "drew", True))
 
 
 class _Session:

@@ -108,6 +108,8 @@ def _train_one(name: str, config: Any, callback: Any, quiet: bool) -> tuple[Path
         raise
     with run:
         say(f"Run {run.path}", quiet)
+        if trainer.total > config.steps:
+            say(f"{config.steps:,} steps become {trainer.total:,}: rounds are made whole.", quiet)
         try:
             trainer.write_inputs(run.path)
         except BaseException:
@@ -172,9 +174,12 @@ def _run_session(
     from loopless.runs import session
 
     how = {"callback": callback, "quiet": quiet}
-    last, stopped = session.train(trainer, run, config, newest, **how)
+    last, stopped, drew = session.train(trainer, run, config, newest, **how)
+    pictures = f"Plots in {run.path / 'plots'}."
+    if not drew:
+        pictures = f"Its plots are older; `loopless plot {run.path}` draws them."
     if outcome := trainer.outcome(last):
-        say(f"{outcome} Plots in {run.path / 'plots'}.", quiet)
+        say(f"{outcome} {pictures}", quiet)
     return stopped
 
 

@@ -97,7 +97,6 @@ def test_no_arguments_give_the_defaults():
         "--batch-size 8 --batch-size 9",
         "--hidden 120 84",
         "--hidden 7",
-        "--hidden",
         "--betas 0.5 1",
         "--betas -0.5 -1e-3 -.5",
         "--loss huber",

@@ -31,9 +31,9 @@ def folder(tmp_path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    monkeypatch.setattr(
-        "loopless.runs.pictures.renderer.LAST_DRAWING_S", 120.0
-    )  # tests share the cores
+    # Tests share the cores.
+    monkeypatch.setattr("loopless.runs.pictures.renderer.LAST_DRAWING_S", 120.0)
+    monkeypatch.setattr("loopless.runs.pictures.renderer.SAY_AFTER_S", 120.0)
 
 
 def until(condition, seconds=60.0):
@@ -353,3 +353,59 @@ def test_the_process_that_draws_steps_back():
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert said[0] == str(drawing.NICE)
     assert said[1] in (str(drawing.NICE), "None")
+
+
+class Drawing:
+    """A process that draws for so many seconds, and an interrupt that comes meanwhile."""
+
+    def __init__(self, needs, interrupt=False):
+        self.needs, self.interrupt, self.killed, self.waits = needs, interrupt, False, []
+        self.stdin, self.returncode = None, None
+
+    def wait(self, timeout=None):
+        self.waits.append(timeout)
+        if self.interrupt and len(self.waits) == 2:
+            raise KeyboardInterrupt
+        if timeout is not None and timeout < self.needs and not self.killed:
+            self.needs -= timeout
+            raise subprocess.TimeoutExpired("drawing", timeout)
+        return 0
+
+    def kill(self):
+        self.killed = True
+
+
+def finish(folder, process, monkeypatch, error=None):
+    monkeypatch.setattr("loopless.runs.pictures.renderer.SAY_AFTER_S", 3.0)
+    notes = []
+    renderer = Renderer(folder, note=notes.append)
+    renderer._started, renderer._process = True, process
+    renderer.__exit__(error)
+    return renderer, notes
+
+
+def test_the_last_drawing_of_a_finished_run_is_waited_for_and_announced(folder, monkeypatch):
+    renderer, notes = finish(folder, process := Drawing(needs=200), monkeypatch)
+    assert renderer.drew
+    assert not process.killed
+    assert notes == ["Drawing the last pictures; Ctrl-C leaves them as they are."]
+    renderer, notes = finish(folder, Drawing(needs=1), monkeypatch)
+    assert (renderer.drew, notes) == (True, [])
+
+
+def test_a_run_that_failed_does_not_wait_long_and_its_pictures_are_called_old(folder, monkeypatch):
+    monkeypatch.setattr("loopless.runs.pictures.renderer.LAST_DRAWING_S", 15.0)
+    renderer, notes = finish(folder, process := Drawing(needs=200), monkeypatch, RuntimeError)
+    assert process.killed
+    assert not renderer.drew
+    assert sum(process.waits[:2]) == 15.0
+    assert f"The pictures in {folder / 'plots'} are older than the run." in notes[-1]
+    assert f"`loopless plot {folder}` draws later" in notes[-1]
+    assert "Training goes on" not in notes[-1]
+
+
+def test_an_interrupt_of_the_last_drawing_ends_the_drawing_and_nothing_else(folder, monkeypatch):
+    renderer, notes = finish(folder, process := Drawing(needs=200, interrupt=True), monkeypatch)
+    assert process.killed
+    assert not renderer.drew
+    assert "the last drawing was interrupted" in notes[-1]

@@ -234,7 +234,9 @@ def _missing(spec: EnvSpec, error: Exception) -> str:
     if extra == "atari":
         extra = "atari,other"  # the preprocessing resizes with OpenCV
     todo = f'pip install "gymnasium[{extra}]"' if extra else "Install the package that it names"
-    return f"envs: {spec.id} needs a package that is not installed: {error}. {todo}."
+    reason = str(error).rstrip(". ")
+    advice = "" if extra and f"gymnasium[{extra}]" in reason else f" {todo}."
+    return f"envs: {spec.id} needs a package that is not installed: {reason}.{advice}"
 
 
 def count_frames(env: gymnasium.Env, obs: Box) -> int:

@@ -26,6 +26,7 @@ from loopless.runs.config.schema import Table
 _FLAG = re.compile(r"--?(?!\d|\.\d|inf$)[^\s=]")
 _HELP = ("-h", "--help")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+OTHER_SPELLINGS = {"--out": "--output"}  # of an earlier version
 _TEXT_COLUMN = 24  # where explanations begin in the help
 
 
@@ -121,6 +122,7 @@ def read(flags: Sequence[Flag], arguments: Sequence[str]) -> tuple[dict[str, Any
     tables = {flag.spelling.removesuffix("NAME"): flag for flag in flags if flag.hint is Table}
     for spelling, words in _groups(arguments):
         name = spelling.replace("_", "-")
+        name = name if name in spelled else OTHER_SPELLINGS.get(name, name)
         table, dot, key = spelling.partition(".")
         if not spelling:
             leave(words, "a flag begins with --")
@@ -165,6 +167,8 @@ def _read_value(
     values: dict[str, Any], problems: list[str], flag: Flag, words: list[str], spelling: str
 ) -> None:
     try:
+        if not words and not flag.is_positional:
+            raise ValueError
         value = schema.from_words(flag.hint, words)
         # Names may be given one flag each: --wrapper a:A --wrapper b:B.
         before = values.get(flag.name, ()) if flag.hint == tuple[str, ...] else ()
@@ -188,19 +192,51 @@ def _groups(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
     return groups
 
 
-def show_help(prog: str, documentation: str, flags: Sequence[Flag]) -> None:
-    """Print what a command does, and its words and flags with types, defaults and explanations."""
+def show_help(
+    prog: str,
+    documentation: str,
+    flags: Sequence[Flag],
+    groups: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Print what a command does, and its words and flags with types, defaults and explanations.
+
+    groups: names of flags by the heading that they stand under; all others come last.
+    """
     words = [_usage(flag) for flag in flags if flag.is_positional]
     named = [flag for flag in flags if not flag.is_positional]
     print("usage:", prog, *words, *(["[flags]"] if named else []))
-    print("", inspect.cleandoc(documentation).partition("\nArgs:\n")[0].strip(), "", sep="\n")
+    text = inspect.cleandoc(documentation).partition("\nArgs:\n")[0].strip()
+    print("", "\n\n".join(map(_fit, text.split("\n\n"))), "", sep="\n")
     for flag in flags:
         if flag.is_positional:
             _print_entry(flag.spelling, flag.text)
-    for flag in named:
-        switch = flag.hint is bool
-        kind = f", {flag.negation}" if switch else f" {schema.placeholder(flag.hint)}"
-        _print_entry(f"{flag.spelling}{kind}", f"{flag.text} {_default(flag.default)}".strip())
+    for number, (heading, members) in enumerate(_grouped(named, groups or {}).items()):
+        if heading:
+            print("\n" if number else "", f"{heading}:", sep="")
+        for flag in members:
+            switch = flag.hint is bool
+            kind = f", {flag.negation}" if switch else f" {schema.placeholder(flag.hint)}"
+            _print_entry(f"{flag.spelling}{kind}", f"{flag.text} {_default(flag.default)}".strip())
+
+
+def _grouped(flags: Sequence[Flag], groups: Mapping[str, Sequence[str]]) -> dict[str, list[Flag]]:
+    """Return the flags under each heading, in the order of the headings; the rest is last."""
+    heading_of = {name: heading for heading, names in groups.items() for name in names}
+    found: dict[str, list[Flag]] = {heading: [] for heading in groups}
+    for flag in flags:
+        found.setdefault(heading_of.get(flag.name, "learning" if groups else ""), []).append(flag)
+    return {heading: members for heading, members in found.items() if members}
+
+
+def _fit(paragraph: str) -> str:
+    """Return a paragraph with lines as wide as the terminal; a list or code stays as it is."""
+    if any(line.startswith(" ") for line in paragraph.splitlines()):
+        return paragraph
+    return textwrap.fill(" ".join(paragraph.split()), _width())
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, 100)
 
 
 def _usage(flag: Flag) -> str:
@@ -216,8 +252,7 @@ def _default(value: Any) -> str:
 
 
 def _print_entry(name: str, text: str) -> None:
-    width = min(shutil.get_terminal_size().columns, 100)
-    lines = textwrap.wrap(text, max(30, width - _TEXT_COLUMN)) or [""]
+    lines = textwrap.wrap(text, max(30, _width() - _TEXT_COLUMN)) or [""]
     head = f"  {name}"
     if len(head) >= _TEXT_COLUMN:
         print(head)

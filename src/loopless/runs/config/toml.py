@@ -53,7 +53,7 @@ def resolve(
     """
     known = [FILE, *([PRESET] if preset else []), *flags.of_class(cls)]
     if {"-h", "--help"} & set(arguments):
-        flags.show_help(prog, cls.__doc__ or "", known)
+        flags.show_help(prog, cls.__doc__ or "", known, getattr(cls, "GROUPS", None))
         raise SystemExit(0)
     from_flags, problems = flags.read(known, arguments)
     files: list[Path] = []

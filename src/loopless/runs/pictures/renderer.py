@@ -18,7 +18,9 @@ from pathlib import Path
 from loopless.files import atomic
 from loopless.refusals import printable
 
-LAST_DRAWING_S = 15.0
+LAST_DRAWING_S = 15.0  # to wait for the last drawing of a run that was interrupted or failed
+FINISHED_S = 600.0  # and of one that is done: its pictures are part of what it made
+SAY_AFTER_S = 3.0
 A_MOMENT_S = 0.5  # to wait for a dying process
 LONGEST_REQUEST = 4096  # bytes that a pipe takes whole or not at all
 LOG = "renderer.log"
@@ -32,7 +34,9 @@ class Renderer:
             renderer.request()                               # every picture that the log allows
             renderer.request("return", "loss")               # these
             renderer.request("eigenvectors", snapshots={"features": "snapshots/17.safetensors"})
-        # at the end everything is drawn once more; this waits a few seconds at most
+        # at the end everything is drawn once more, and that is waited for
+
+    `drew` tells afterwards whether the pictures show the end of the run.
 
     `modules` are imported in that process, where they register further pictures.
     """
@@ -50,6 +54,7 @@ class Renderer:
         self._log = self._folder / LOG
         self._process: subprocess.Popen[bytes] | None = None
         self._modules, self._tensorboard, self._started = modules, tensorboard, False
+        self.drew = False
 
     def _start(self) -> None:
         """Start the process, unless it was started before."""
@@ -103,15 +108,18 @@ class Renderer:
         wait_s = LAST_DRAWING_S if wait_s is None else wait_s
         self._close_pipe()
         try:
-            code = process.wait(wait_s)
+            code = self._wait(process, wait_s)
         except subprocess.TimeoutExpired:
-            self._give_up(f"the last drawing was not done after {wait_s:g} s")
+            self._give_up(f"the last drawing was not done after {wait_s:g} s", self._stale())
+        except KeyboardInterrupt:
+            self._give_up("the last drawing was interrupted", self._stale())
         except BaseException:
             self._process = None
             process.kill()
             raise
         else:
             self._process = None
+            self.drew = not code
             if code:
                 self._note(f"renderer: {self._ending(code)}. {self._advice()}")
             elif self._log.exists() and not self._log.stat().st_size:
@@ -120,8 +128,21 @@ class Renderer:
     def __enter__(self) -> Renderer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(FINISHED_S if kind is None else None)
+
+    def _wait(self, process: subprocess.Popen[bytes], wait_s: float) -> int:
+        """Wait for the process to end, and say so if that takes more than a moment."""
+        try:
+            return process.wait(min(SAY_AFTER_S, wait_s))
+        except subprocess.TimeoutExpired:
+            if wait_s <= SAY_AFTER_S:
+                raise
+        self._note("Drawing the last pictures; Ctrl-C leaves them as they are.")
+        return process.wait(wait_s - SAY_AFTER_S)
+
+    def _stale(self) -> str:
+        return f"The pictures in {self._folder / 'plots'} are older than the run."
 
     @property
     def _pipe(self) -> int:
@@ -134,7 +155,7 @@ class Renderer:
             with suppress(OSError):
                 self._process.stdin.close()
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, why: str, outcome: str = "Training goes on without new pictures.") -> None:
         """End the process, and say once that there will be no more pictures."""
         process = self._process
         if process is not None:
@@ -143,7 +164,7 @@ class Renderer:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(A_MOMENT_S)
         self._process = None
-        self._note(f"renderer: {why}. Training goes on without new pictures. {self._advice()}")
+        self._note(f"renderer: {why}. {outcome} {self._advice()}")
 
     def _ending(self, code: int) -> str:
         message = _last_line(self._log)

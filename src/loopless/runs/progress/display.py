@@ -111,8 +111,11 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_) -> None:
-        stopped = kind and ("interrupted" if kind is KeyboardInterrupt else kind.__name__)
-        self.close(stopped or "done")
+        if kind is None:
+            self.close("done")
+        else:
+            usual = "interrupted" if kind is KeyboardInterrupt else kind.__name__
+            self.close(getattr(kind, "ending", usual))
 
     def view(self) -> frame.View:
         """Return what there is to show now."""

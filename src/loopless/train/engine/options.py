@@ -7,14 +7,47 @@ Every config class extends `RunOptions`; those of trainers whose agents act in e
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from loopless.runs.config.schema import Table
+
+# The headings under which `--help` lists settings, for all trainers; the rest comes last.
+GROUPS = {
+    "run": (
+        "config", "preset", "steps", "seed", "seeds", "run", "runs", "mode", "overlap",
+        "overlap_events", "on_nan", "cache", "profile",
+    ),
+    "environment": (
+        "env", "env_kwargs", "wrapper", "envs", "vectorization", "step_timeout", "horizon", "grid",
+        "doors", "door_seed", "data", "terminals", "env_steps", "episode_length", "inputs",
+    ),
+    "text": (
+        "text", "tokenizer", "vocabulary", "validation_share", "tokens", "validation_tokens",
+        "token_type", "tokenizer_file", "order", "critic", "critic_checkpoint", "critic_steps",
+        "critic_size", "critic_seed", "cache_critic",
+    ),
+    "network": (
+        "net", "network", "hidden", "activation", "duelling", "shared", "core", "core_width",
+        "squash", "state_std", "log_std_start", "components", "size", "layers", "heads", "width",
+        "block", "compute", "recompute",
+    ),
+    "exploration": ("exploration", "explore_start", "explore_end", "explore_steps"),
+    "replay": (
+        "buffer_size", "frames", "batch_size", "learning_starts", "newest", "prioritized", "alpha",
+        "beta", "priority_epsilon", "n_step",
+    ),
+    "output": (
+        "log_every", "plot_every", "checkpoint_every", "tensorboard", "eval_every",
+        "eval_episodes", "eval_max_steps", "eval_windows",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """The settings of every run. Each trainer says what its steps are."""
+
+    GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = GROUPS
 
     steps: int = 100_000
     """Number of steps of the whole run."""

@@ -1,5 +1,7 @@
 """Trained policies that play in Gymnasium environments; and `is_hosted`, which tells the mode."""
 
+import os
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +65,10 @@ class Player:
         import gymnasium
 
         options = {"render_mode": "rgb_array"}
+        # A recording needs neither screen nor sound, and SDL would complain that there are none.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
         try:
             with hosted_envs(self.config, 1, seed=seed, env_kwargs=options) as envs:
                 policy, frames = self.policy(envs), [envs.render()[0]]

@@ -61,6 +61,8 @@ def read_data(config: TextOptions, tokenizer: Tokenizer | None = None) -> Datase
 
 def _open_token_files(config: TextOptions, path: Path) -> Dataset:
     description = description_file(path)
+    if not path.exists():
+        raise ValueError(f"tokens: there is no file {path}.")
     if config.vocabulary is None and not description.is_file():
         raise ValueError(
             f"tokens: {path} does not say how many tokens there are. Pass --vocabulary N, the "
