@@ -31,6 +31,22 @@ def dense(key: Any, sizes: tuple[int, ...], gain: float) -> list[tuple[Any, Any]
     ]
 
 
+def uniform(key: Any, sizes: tuple[int, ...]) -> list[tuple[Any, Any]]:
+    """Return weights and biases of each layer, uniform in ±1/√inputs, as our DQN begins with.
+
+    From orthogonal weights the values of this form grew without bound at the suite's settings, and
+    CartPole was not learned.
+    """
+    keys = jax.random.split(key, 2 * (len(sizes) - 1)).reshape(-1, 2)
+    return [
+        tuple(
+            jax.random.uniform(key, shape, jnp.float32, -(inputs**-0.5), inputs**-0.5)
+            for key, shape in zip(pair, ((inputs, outputs), (outputs,)), strict=True)
+        )
+        for pair, (inputs, outputs) in zip(keys, pairwise(sizes), strict=True)
+    ]
+
+
 def forward(layers: list[tuple[Any, Any]], x: Any, activation: Any) -> Any:
     """Return the outputs of a network for a batch of inputs."""
     for weight, bias in layers[:-1]:
@@ -100,7 +116,7 @@ def in_jax(case: Training) -> CompiledSlices:
 
     def init(key: Any) -> State:
         key, for_network, for_envs = jax.random.split(key, 3)
-        online = dense(for_network, (OBS, *case.hidden, ACTIONS), 1.0)
+        online = uniform(for_network, (OBS, *case.hidden, ACTIONS))
         obs, env = envs.reset(for_envs)
         ring = {
             "obs": jnp.zeros((BUFFER, OBS), jnp.float32),
