@@ -26,7 +26,7 @@ from suites.processes import cache_cooler, jax, torch
 from suites.promises import fastest, limit
 from suites.returns import rollouts
 from suites.returns.peers import LAX_SCAN, PEERS, RLOX, TIANSHOU_KERNEL
-from suites.returns.plain import ENV_STEP_LOOP, PROPOSALS, in_torch, time_loop
+from suites.returns.plain import ENV_STEP_LOOP, PROPOSALS, in_torch, stream_arrays, time_loop
 from suites.returns.rollouts import TOLERANCE, Rollout, Shape, as_numpy
 
 Judge = Callable[[Shape, Rows], Rows]
@@ -70,6 +70,7 @@ QUICK = {"shapes": ((25, 4), (128, 64), (128, 1024)), "floor": ((128, 1024),), "
 NUMPY, TORCH, JAX = "loopless, NumPy", "loopless, PyTorch", "loopless, JAX jit"
 PLAIN, BOTH = f"{TORCH}, no gradients", f"{TORCH}, forward + backward"
 FLOOR = "floor: two in-place adds"
+STREAMS = "floor: GAE's seven arrays, no recurrence"
 ADDITIONS = "PyTorch: two additions, forward + backward"
 COMPILED, COMPILED_LOOP = f"{TORCH}, compiled", "loop over T, compiled"
 
@@ -80,6 +81,7 @@ ONE_LONG_CHAIN, CHAIN_RATIO = (2048, 1), 2.0  # times Tianshou's bare kernel
 RLOX_RATIO = 1.3  # times rlox on that chain, NumPy
 SCAN_RATIO = 1.1  # times lax.scan by hand
 FLOOR_RATIO = 2.5
+STREAMS_RATIO = 2.0  # warm, at the shapes of TWICE_AS_FAST
 OVERHEAD_US = {NUMPY: 6.0, TORCH: 12.0}
 COMPILED_RATIO = 1.0  # times the compiled loop
 GRADIENT_RATIO = 5.0  # times the call without gradients
@@ -109,8 +111,8 @@ def measure(
     env_step = replace(ENV_STEP_LOOP, largest=1_000) if quick else ENV_STEP_LOOP
     ours = IN_NUMPY, IN_TORCH
     races: dict[str, tuple[Contest, Iterable[Contender], Judge]] = {
-        "shapes": (contest, (*OURS, LOOP, *PEERS, STREAM), judge_shape),
-        "floor": (cold, (*ours, STREAM), judge_floor),
+        "shapes": (contest, (*OURS, LOOP, *PEERS, STREAM, ALL_STREAMS), judge_shape),
+        "floor": (cold, (*ours, STREAM, ALL_STREAMS), judge_floor),
         "overhead": (steady, ours, lambda _, rows: limit(rows, OVERHEAD_US, "µs", scale=1e6)),
         "gradients": (contest, WITH_GRADIENTS, judge_gradients),
         "compiled": (contest, IN_PROGRAMS, judge_compiled),
@@ -148,6 +150,13 @@ def _floor(rollout: Rollout) -> Call:
     return Call(stream, None)
 
 
+def _streams(rollout: Rollout) -> Call:
+    arrays = [x.reshape(-1) for x in rollout.arrays]
+    outs = np.empty_like(arrays[0]), np.empty_like(arrays[0])
+    gamma, decay = np.float32(rollout.gamma), np.float32(rollout.gamma * rollout.lambda_)
+    return Call(lambda: stream_arrays(*arrays, gamma, decay, *outs), None)
+
+
 IN_NUMPY = Contender(NUMPY, "loopless", "ours", lambda case: _numpy(ll.gae, case), TOLERANCE)
 IN_TORCH = Contender(TORCH, "loopless", "ours", _torch, TOLERANCE)
 OURS = (IN_NUMPY, IN_TORCH, Contender(JAX, "loopless", "ours", _jax, TOLERANCE))
@@ -156,6 +165,9 @@ LOOP = Contender(
     note="plain Python, float64", largest=200_000,
 )  # fmt: skip
 STREAM = Contender(FLOOR, "numpy", "floor", _floor, note="rewards and values, each added to a sum")
+ALL_STREAMS = Contender(
+    STREAMS, "numba", "floor", _streams, note="what GAE reads and writes, element by element"
+)
 
 
 @lru_cache(maxsize=2)
@@ -175,6 +187,9 @@ def judge_shape(shape: Shape, rows: Rows) -> Rows:
             targets.append(at_least(1.0, faster, f"1 × as fast as every peer (fastest: {peer})"))
         if shape in TWICE_AS_FAST:
             targets.append(at_least(2.0, faster, f"2 × as fast as the fastest peer ({peer})"))
+        if shape in TWICE_AS_FAST and STREAMS in times:
+            slower = ratio(times.get(name), times[STREAMS])
+            targets.append(at_most(STREAMS_RATIO, slower, f"{STREAMS_RATIO:g} × {STREAMS}"))
         if shape == ONE_LONG_CHAIN:
             slower = ratio(times.get(name), times.get(TIANSHOU_KERNEL))
             targets.append(at_most(CHAIN_RATIO, slower, "2 × Tianshou's bare kernel"))
@@ -189,7 +204,11 @@ def judge_shape(shape: Shape, rows: Rows) -> Rows:
 
 def judge_floor(_: Shape, rows: Rows) -> Rows:
     """Judge how near ours is to the machine's streaming speed, with emptied caches."""
-    return limit(rows, dict.fromkeys((NUMPY, TORCH), FLOOR_RATIO), "× the floor", of=FLOOR)
+    rows = limit(rows, dict.fromkeys((NUMPY, TORCH), FLOOR_RATIO), "× the floor", of=FLOOR)
+    if STREAMS in values(rows):
+        for name in (NUMPY, TORCH):
+            rows = attach(rows, name, beside(rows, name, [STREAMS]))
+    return rows
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from loopless.bench.contest import Contest
@@ -9,8 +10,9 @@ from loopless.bench.result import Measurement, Result, load, save
 from loopless.bench.timing import Budget
 from suites.returns import suite
 from suites.returns.peers import LAX_SCAN, RLOX, TIANSHOU_KERNEL
+from suites.returns.plain import stream_arrays
 from suites.returns.rollouts import label, random_rollout
-from suites.returns.suite import BOTH, FLOOR, IN_NUMPY, JAX, NUMPY, TORCH
+from suites.returns.suite import BOTH, FLOOR, IN_NUMPY, JAX, NUMPY, STREAMS, TORCH
 
 SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 
@@ -18,8 +20,8 @@ SHORT = Budget(sample_s=0.0, total_s=1e-3, most_samples=2)
 def times(shape, **seconds):
     names = {"numpy": NUMPY, "jax": JAX, "tianshou": TIANSHOU_KERNEL, "scan": LAX_SCAN}
     roles = {"numpy": "ours", "jax": "ours", "tianshou": "peer", "scan": "yardstick"}
-    names |= {"floor": FLOOR, "rlox": RLOX}
-    roles |= {"floor": "floor", "rlox": "peer"}
+    names |= {"floor": FLOOR, "streams": STREAMS, "rlox": RLOX}
+    roles |= {"floor": "floor", "streams": "floor", "rlox": "peer"}
     return [
         Measurement("shapes", label(shape), names[key], "some", roles[key], value=value)
         for key, value in seconds.items()
@@ -79,6 +81,31 @@ def test_targets_of_a_large_shape(ours, met):
         (128, 1024), times((128, 1024), numpy=ours, tianshou=9.0, scan=2.2, floor=0.5)
     )
     assert verdicts(rows, NUMPY) == met
+
+
+@pytest.mark.parametrize(("ours", "met"), [(0.99, True), (1.01, False)])
+@pytest.mark.parametrize("shape", [(2048, 64), (128, 1024)])
+def test_target_of_warm_calls_is_what_moving_all_arrays_costs(shape, ours, met):
+    rows = suite.judge_shape(shape, times(shape, numpy=ours, scan=9.0, streams=0.5))
+    assert verdicts(rows, NUMPY) == [True, True, met]
+
+
+def test_cold_calls_state_what_moving_all_arrays_costs():
+    rows = suite.judge_floor((2048, 64), times((2048, 64), numpy=1.0, floor=0.5, streams=0.7))
+    assert verdicts(rows, NUMPY) == [True, None]
+
+
+def test_the_streaming_kernel_moves_all_arrays():
+    rollout = random_rollout(7, 3)
+    rewards, values, successors, terminated, truncated = (x.reshape(-1) for x in rollout.arrays)
+    first, second = np.empty_like(rewards), np.empty_like(rewards)
+    gamma, decay = np.float32(0.5), np.float32(0.25)
+    flags = terminated, truncated
+    stream_arrays(rewards, values, successors, *flags, gamma, decay, first, second)
+    delta = rewards + gamma * np.where(terminated, 0, successors) - values
+    expected = np.where(terminated | truncated, delta, decay * delta)
+    np.testing.assert_allclose(first, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(second, expected + values, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("ours", "met"), [(1.2, [True]), (1.3, [False])])
