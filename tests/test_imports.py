@@ -41,6 +41,17 @@ print([m for m in ("torch", "jax", "triton") if m in sys.modules])
 
 
 @pytest.mark.slow
+def test_an_eager_call_on_tensors_loads_no_compiler_of_pytorch():
+    code = """
+import sys, torch, loopless as ll
+x = torch.zeros(3, 2, requires_grad=True); f = torch.zeros(3, 2, dtype=torch.bool)
+ll.gae(x, x, x, f, f, gamma=0.9, lambda_=0.9)[0].sum().backward()
+print("torch._dynamo" in sys.modules)
+"""
+    assert python(code) == "False"
+
+
+@pytest.mark.slow
 def test_second_process_compiles_nothing(tmp_path):
     code = """
 import numpy as np, loopless as ll
