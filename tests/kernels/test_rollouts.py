@@ -236,6 +236,18 @@ def test_final_values_are_not_missed_where_no_row_needs_them(backend, ended):
     assert_same_rows(backend, got, reference.successor_values(**data))
 
 
+@pytest.mark.parametrize("backend", BACKENDS, ids=str)
+@pytest.mark.parametrize("flag", [False, True])
+def test_without_last_values_nothing_follows_a_dummy_row(backend, flag):
+    """It is the loop's 0, and no NaN, whatever its own flags are."""
+    last = np.array([[True], [flag]])
+    data = {"values": np.ones((2, 1)), "terminated": last, "truncated": last & False}
+    options = {"last_values": None, "autoreset": "next_step"}
+    got = ll.successor_values(**backend.arguments(data), **options)
+    assert_same_rows(backend, got, reference.successor_values(**data, **options))
+    assert not np.any(backend.numpy(got[0]))
+
+
 @every_backend
 def test_next_step_asks_for_no_final_values(backend):
     data = window((5, 3), 9)

@@ -92,12 +92,20 @@ def _successors(rng) -> dict:
 
 
 def _successors_twin(*args, **case) -> tuple:
-    """Return what the loop does; where values cannot be looked at, truncated rows are NaN."""
+    """Return what the loop does; where values cannot be looked at, unknown ones are NaN."""
     try:
         return reference.successor_values(*args, **case)
     except ValueError:
-        unknown = np.full(np.shape(case["terminated"]), np.nan)
-        return reference.successor_values(*args, **(case | {"final_values": unknown}))
+        shape, unknown = np.shape(case["terminated"]), {}
+        if case.get("final_values") is None:
+            unknown["final_values"] = np.full(shape, np.nan)
+        is_open = case["last_values"] is None and np.shape(case["values"]) == shape
+        if is_open:
+            unknown["last_values"] = np.full(shape[1:], np.nan)
+        values, steps = reference.successor_values(*args, **(case | unknown))
+        if is_open:  # nothing follows, and what follows a dummy row is of no use
+            values[-1:] = np.where(steps[-1:], values[-1:], 0)
+        return values, steps
 
 
 def _unlag(rng) -> dict:

@@ -68,9 +68,10 @@ def successor_values(
         terminated, truncated = terminated & valid, truncated & valid
     if not rows_more:
         following = _following(arguments, values, last_values, valid, axis)
-    unknown = None
+    last = unknown = None
     if last_values is None and not rows_more:
-        unknown = last_rows(library, values, axis, valid) & ~terminated
+        last = last_rows(library, values, axis, valid)
+        unknown = last & ~terminated
         unknown = unknown if valid is None else unknown & valid
     if autoreset == "next_step":
         if previous_end is None:
@@ -80,7 +81,8 @@ def successor_values(
             previous_end = arguments.boolean("previous_end", previous_end)
         dummy = _dummies(library, terminated | truncated, previous_end, axis)
         next_values, steps = xp.where(terminated & ~dummy, 0, following), ~dummy
-        unknown = None if unknown is None else unknown & ~dummy
+        if last is not None and unknown is not None:
+            next_values, unknown = xp.where(last & dummy, 0, next_values), unknown & ~dummy
     else:
         next_values = _same_step(arguments, values, following, terminated, truncated, final_values)
         steps = terminated | True
