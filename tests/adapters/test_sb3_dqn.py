@@ -110,6 +110,17 @@ def test_predict_follows_new_weights(cartpole):
     ours.set_parameters(saved)
 
 
+def test_predict_follows_a_replaced_network(cartpole):
+    (_, ours), _ = cartpole
+    obs = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    ours.predict(obs, deterministic=True)
+    network = ours.q_net.q_net
+    ours.q_net.q_net = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    right, _ = stable_baselines3.DQN.predict(ours, obs, deterministic=True)
+    np.testing.assert_array_equal(ours.predict(obs, deterministic=True)[0], right)
+    ours.q_net.q_net = network
+
+
 def test_several_normalized_environments():
     def env():
         limits = [lambda n=n: Toy(NUMBERS, CHOICES, n, truncates=n == 5) for n in (5, 9)]
@@ -247,7 +258,13 @@ def test_prioritized_replay_learns_weighted(fused, recwarn):
     after = {name: x.clone() for name, x in model.q_net.state_dict().items()}
     model.q_net.load_state_dict(before)
     tensors = {name: torch.from_numpy(x[0]) for name, x in batch.items() if name != "indices"}
-    value, errors = dqn.loss(model.q_net, tensors, model.q_net_target, torch.tensor(0.99))
+    with torch.no_grad():
+        best = model.q_net_target(tensors["next_observations"]).max(1, keepdim=True).values
+        targets = tensors["rewards"] + 0.99 * (1 - tensors["dones"]) * best
+        errors = model.q_net(tensors["observations"]).gather(1, tensors["actions"]) - targets
+    distances = errors.abs()
+    huber = torch.where(distances < 1, 0.5 * errors**2, distances - 0.5)
+    value = (tensors["weights"] * huber).mean()
     assert model.logger.name_to_value["train/loss"] == pytest.approx(value.item(), rel=1e-5)
     new = buffer.priorities.priorities[batch["indices"][0]]
     np.testing.assert_allclose(new, np.abs(errors.numpy())[:, 0] + 1e-6, rtol=1e-4)

@@ -70,7 +70,7 @@ def discrete():
     options = SMALL | {
         "learning_rate": LinearSchedule(1e-3, 1e-4, 1.0),
         "clip_range": LinearSchedule(0.3, 0.0, 1.0),
-        "clip_range_vf": 0.1,
+        "clip_range_vf": 1e-3,
         "ent_coef": 0.01,
     }
     models = pair("PPO", toy(CHOICES), **options)
