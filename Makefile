@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 EXTRAS := torch,jax,train,box2d,tensorboard,text,docs,peers,dev
 
-.PHONY: setup demo check test tests torture lint style types bench docs clean help
+.PHONY: setup demo check test tests torture lint style types bench pages docs clean help
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -51,6 +51,10 @@ SEED ?= 1
 torture: setup ## kills, power cuts, hostile files, fuzzed calls, bad environments; MINUTES=60 SEED=1
 	@PYTHONPATH=tools $(BIN)/python -m torture --minutes $(MINUTES) --seed $(SEED)
 
+pages: setup ## write the parts of README, RESULTS and docs/ that are made from code and results
+	@$(BIN)/python benchmarks/pages.py README.md benchmarks/RESULTS.md
+	@PYTHONPATH=tools:benchmarks $(BIN)/python -m site_pages.filling docs
+
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: setup ## the documentation, into site/
 	@$(BIN)/python -m mkdocs build --strict --quiet
@@ -70,7 +74,7 @@ bench: setup ## the full benchmarks, as in the README; GRIDS=DIR has the layouts
 	@$(BIN)/loopless bench allo_speed --ablate --json benchmarks/results/allo_speed.json
 	@$(BIN)/loopless bench allo_learning $(if $(GRIDS),--grids $(GRIDS)) --json benchmarks/results/allo_learning.json
 	@$(BIN)/loopless bench felt --json benchmarks/results/felt.json
-	@$(BIN)/python benchmarks/pages.py README.md benchmarks/RESULTS.md
+	@$(MAKE) --no-print-directory pages
 
 clean: ## remove what make made
 	rm -rf $(VENV) .ruff_cache .hypothesis bench-results demo-results site

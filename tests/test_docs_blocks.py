@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from site_pages.filling import without_made
 
 from loopless import cli
 from loopless.runs.config import flags
@@ -17,7 +18,10 @@ from loopless.train import registry
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(\w*).*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PAGES = {str(path.relative_to(DOCS)): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
+PAGES = {
+    str(path.relative_to(DOCS)): without_made(path.read_text())
+    for path in sorted(DOCS.rglob("*.md"))
+}
 BLOCKS = {page: FENCE.findall(text) for page, text in PAGES.items()}
 PYTHON = [page for page, blocks in BLOCKS.items() if "python" in dict(blocks)]
 COMMANDS = sorted(

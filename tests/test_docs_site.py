@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from site_pages import maths, tables
+from site_pages import filling, maths, tables
 
 from loopless.runs.glossary import METRICS
 from loopless.train.registry import TRAINERS
@@ -29,6 +29,22 @@ def site(tmp_path_factory):
     return {str(path.relative_to(place)): path.read_text() for path in place.rglob("*.*ml")} | {
         path.name: path.read_text() for path in place.rglob("*.css")
     }
+
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_a_page_as_it_lies_holds_what_the_code_and_the_results_say(page):
+    text = page.read_text()
+    assert filling.fill(text) == text, "run `make pages`"
+
+
+def test_a_page_that_fell_behind_is_noticed():
+    page = "<!-- make:loopless.normalize -->\n\nold words\n\n<!-- end -->"
+    assert "normalize(x, valid=None" in filling.fill(page)
+    with pytest.raises(ValueError, match="nothing makes 'flag'"):
+        filling.fill("<!-- make:flag dqn -->\n<!-- end -->")
 
 
 def text_of(page):
@@ -90,7 +106,7 @@ def test_the_glossary_has_every_metric(site):
 
 @pytest.mark.slow
 def test_every_command_is_documented(site):
-    named = re.findall(r'<h2 id="(\w+)">loopless', site["commands.html"])
+    named = re.findall(r'<h2 id="[\w-]+">loopless (\w+)<', site["commands.html"])
     assert named == list(tables.subcommands())
     assert {"bench", "train", "resume"} <= set(named)
 

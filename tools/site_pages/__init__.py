@@ -1,1 +1,1 @@
-"""Texts of the documentation that are made from the code and its results."""
+"""The parts of our pages that are made from the code and the results."""

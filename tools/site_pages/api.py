@@ -1,8 +1,8 @@
-"""Write the entries of the API pages from docstrings: `::: loopless.gae` becomes Markdown.
+"""Write the entries of the API pages from docstrings, as Markdown.
 
 The entry of a function is its signature and its docstring; the entry of a class also has its
 methods and properties. Docstrings are used as Markdown without changes: their indented formulas
-become blocks of code. `site_hooks.py` calls `entry`.
+become blocks of code. `filling.py` calls `entry`.
 """
 
 import inspect
@@ -22,7 +22,7 @@ def find(path: str) -> Any:
 def entry(path: str) -> str:
     """Return the entry of a public name as Markdown, with its heading."""
     thing, name = find(path), path.rpartition(".")[2]
-    parts = [f"### {name} {{ #{path} }}", f"`{path}`{{ .home }}"]
+    parts = [anchor(path), f"### {name}", f"`{path}`"]
     if isinstance(thing, UnionType):
         return "\n\n".join(
             [*parts, f"One of {', '.join(f'`{x.__name__}`' for x in get_args(thing))}."]
@@ -33,6 +33,11 @@ def entry(path: str) -> str:
     if inspect.isclass(thing):
         parts += [member(path, name, value) for name, value in members(thing)]
     return "\n\n".join(parts)
+
+
+def anchor(name: str) -> str:
+    """Return a place that links lead to, on a code host as on the site."""
+    return f'<a id="{name}"></a>'
 
 
 def members(cls: type) -> list[tuple[str, Any]]:
@@ -56,7 +61,7 @@ def member(path: str, name: str, thing: Any) -> str:
     else:
         bound = thing.__func__ if isinstance(thing, classmethod | staticmethod) else thing
         code = signature(name, bound, skip=0 if isinstance(thing, staticmethod) else 1)
-    return "\n\n".join([f"#### {name} {{ #{where} }}", code, documented(where, thing)])
+    return "\n\n".join([anchor(where), f"#### {name}", code, documented(where, thing)])
 
 
 def signature(name: str, thing: Any, skip: int = 0) -> str:

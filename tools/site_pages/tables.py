@@ -1,8 +1,8 @@
-"""Write the tables of the site that are made from the code and the committed results.
+"""Write the tables of the pages that are made from the code and the committed results.
 
 The metrics come from the glossary of runs, the commands and flags from the command line itself, the
 mutants from `verify`, the claims from benchmarks/results, and the results from
-benchmarks/RESULTS.md. `site_hooks.py` calls these functions.
+benchmarks/RESULTS.md. `filling.py` calls these functions.
 """
 
 import inspect
@@ -14,6 +14,7 @@ from loopless.bench.result import Measurement, load
 from loopless.runs.config.flags import Flag, of_class, of_function
 from pages import cell
 from pages import markdown_row as line
+from site_pages.api import anchor
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -32,12 +33,12 @@ def metrics() -> str:
 
 
 def results() -> str:
-    """Return benchmarks/RESULTS.md without its heading and without links to other files.
+    """Return benchmarks/RESULTS.md without its heading, marks and links to other files.
 
     Such links would lead nowhere on the site.
     """
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
-    text = text.partition("\n")[2]
+    text = re.sub(r"<!-- .*? -->\n", "", text.partition("\n")[2])
     return re.sub(r"\[([^\]]+)\]\((?!http)[^)]*\)", r"\1", text)
 
 
@@ -86,7 +87,8 @@ def _command(name: str, function: Any) -> str:
     words = (inspect.getdoc(function) or "").partition("\nArgs:\n")[0]
     return "\n\n".join(
         [
-            f"## loopless {name} {{ #{name} }}",
+            anchor(name),
+            f"## loopless {name}",
             words.strip(),
             _table("argument", of_function(function)),
         ]
