@@ -69,12 +69,10 @@ def test_all_misfits_are_named_at_once(backend):
 @pytest.mark.parametrize("dtype", ["int64", "bool", "complex64"])
 @every_argument
 def test_rows_that_are_not_floating_are_refused(backend, name, argument, dtype):
-    if argument == "valid":
-        dtype, said = "float32", "valid != 0"
-    else:
-        said = "float32"
+    if argument == "valid" and dtype != "complex64":
+        pytest.skip("flags may be booleans, integers or floats")
     wrong = backend.array(np.ones((4, 6), dtype))
-    with refused(TypeError, name, f"{argument} has dtype", dtype, said):
+    with refused(TypeError, name, f"{argument} has dtype", dtype):
         call(name, backend, {argument: wrong})
 
 

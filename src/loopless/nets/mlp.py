@@ -118,6 +118,22 @@ def as_vector(module: eqx.Module) -> tuple[jax.Array, Any]:
     return vector, lambda v: eqx.combine(unravel(v), rest)
 
 
+def layer_maker(rebuild: Any) -> tuple[Any, Any]:
+    """Return a compiled function from a vector to a module's arrays, and one from these to it.
+
+    The arrays are new ones. A module may hold functions, too, which no program returns: the second
+    function puts those back, inside a program or outside.
+    """
+    functions = []
+
+    def arrays_of(vector: jax.Array) -> Any:
+        arrays, rest = eqx.partition(rebuild(vector), eqx.is_array)
+        functions[:] = [rest]
+        return arrays
+
+    return jax.jit(arrays_of), lambda arrays: eqx.combine(arrays, functions[0])
+
+
 def rebuilder(make: Any) -> Any:
     """Return `as_vector(make())[1]` without computing anything: the network's shapes are enough."""
     rebuild = []

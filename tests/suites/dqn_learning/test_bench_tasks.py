@@ -39,6 +39,8 @@ def test_seeds_differ_and_nothing_else(task, monkeypatch):
 def test_every_preset_is_used():
     files = {path.stem for path in (ROOT / PRESETS / "dqn").glob("*.toml")}
     files -= {"atari_pong"}  # takes a day; tests/suites/pictures checks its settings
+    # What these reach, in seconds to minutes, stands in the files; `loopless presets` lists it.
+    files -= {"cliffwalking", "frozenlake", "mountaincar", "taxi"}
     assert files == {task.preset for task in TASKS}
 
 

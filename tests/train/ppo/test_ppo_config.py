@@ -25,7 +25,6 @@ WRONG = [
     ({"minibatches": 3}, "minibatches is 3, which does not divide the 512 steps"),
     ({"minibatches": 8, "core": "gru"}, "minibatches is 8, which does not divide envs=4"),
     ({"algorithm": "a2c", "target_kl": 0.1}, "target_kl is for ppo"),
-    ({"mode": "hosted", "seeds": 2}, "seeds above 1 need compiled mode"),
     ({"mode": "compiled", "overlap": True}, "overlap is for hosted mode"),
     ({"mode": "compiled", "vectorization": "sync"}, "vectorization is for hosted mode"),
 ]

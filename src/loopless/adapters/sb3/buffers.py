@@ -283,5 +283,5 @@ def adopt(buffer: Any) -> Any:
 
 
 def _as_plain(buffer: Any, kind: type) -> tuple:
-    """Return what pickle writes of a buffer: one of Stable-Baselines3, which needs no loopless."""
+    """Return what `__reduce__` must: a buffer of Stable-Baselines3, which needs no loopless."""
     return copyreg._reconstructor, (kind, object, None), buffer.__dict__  # type: ignore[attr-defined]

@@ -233,6 +233,12 @@ def insert_in_order(x, k: int):
 
 def select(x, k: int):
     """Select one after the other: the largest below the last, or equal to it and further on."""
+    value, tokens = _select(x, k)
+    return value, jnp.minimum(tokens, x.shape[1] - 1)  # with NaN there may be none left to select
+
+
+def _select(x, k: int):
+    """Like `select`; where none is left, the token is one that does not exist."""
     count, size = x.shape
     x = x.T  # rows side by side, so that a reduction over tokens is elementwise
     places = jnp.arange(size, dtype=jnp.int32)[:, None]
@@ -247,7 +253,7 @@ def select(x, k: int):
     first = jnp.full(count, jnp.inf, x.dtype), jnp.full(count, -1, jnp.int32)
     value, token, tokens = step(0, (*first, jnp.zeros((k, count), jnp.int32)))
     _, _, tokens = lax.fori_loop(1, k, step, (value, token, tokens))
-    return value, jnp.minimum(tokens, size - 1).T  # with NaN there may be none left to select
+    return value, tokens.T
 
 
 def select_in_blocks(x, k: int):
@@ -261,7 +267,7 @@ def select_in_blocks(x, k: int):
     maxima = x[:, : whole * BLOCK].reshape(count, whole, BLOCK).max(-1)
     if size % BLOCK:
         maxima = jnp.concatenate([maxima, x[:, whole * BLOCK :].max(-1, keepdims=True)], -1)
-    _, blocks = select(maxima, k)
+    _, blocks = _select(maxima, k)  # there may be fewer than k
     blocks = jnp.sort(blocks, -1)  # so that candidates stand in the order of their tokens
     tokens = (blocks[:, :, None] * BLOCK + jnp.arange(BLOCK, dtype=jnp.int32)).reshape(count, -1)
     # The last block may end after the last token; NaN, which is never selected, fills it up

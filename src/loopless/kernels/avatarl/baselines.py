@@ -91,7 +91,9 @@ def _plain(logits, other, *, tokens: bool) -> Any:
         return None
     if other.shape != (shape[:-1] if tokens else shape) or not (logits.is_cpu and other.is_cpu):
         return None
-    if other.dtype is not (torch.int64 if tokens else dtype) or logits.layout != other.layout:
+    if other.dtype is not (torch.int64 if tokens else dtype):
+        return None
+    if logits.layout is not torch.strided or other.layout is not torch.strided:
         return None
     return torch.nn.functional
 

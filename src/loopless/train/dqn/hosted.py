@@ -17,6 +17,7 @@ from loopless.compiled.mlp import choose, generator
 from loopless.envs import Block, EnvError, HostedEnvs
 from loopless.envs.hosted.blocks import Transfer
 from loopless.nets.acting import Actor
+from loopless.nets.mlp import layer_maker
 from loopless.nets.q_network import fold, plain_layers
 from loopless.replay import device
 from loopless.runs.progress.clock import Clock
@@ -298,8 +299,8 @@ class DeviceActor:
     """A policy with convolutions, which acts by a compiled call on the device."""
 
     def __init__(self, algorithm: DQNAlgorithm, weights: jax.Array, seed: int) -> None:
-        self._rebuild = jax.jit(algorithm.rebuild)
-        self._values = jax.jit(lambda net, obs: net(obs))
+        self._make_layers, module = layer_maker(algorithm.rebuild)
+        self._values = jax.jit(lambda layers, obs: module(layers)(obs))
         self.random = generator(seed)
         self.epsilon, self.temperature = 0.0, 0.0
         self.take(weights)
@@ -308,7 +309,7 @@ class DeviceActor:
         """Act with these weights from now on."""
         # Copies, because the next update donates the learner's; and in layers already, because
         # cutting the vector takes longer than all layers do for one observation.
-        self._net = self._rebuild(weights)
+        self._layers = self._make_layers(weights)
 
     def explore(self, kind: str, level: float) -> None:
         """Explore with this epsilon, or at this temperature, from now on."""
@@ -316,7 +317,7 @@ class DeviceActor:
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         actions = np.empty(len(obs), np.int64)
-        values = np.asarray(self._values(self._net, obs))
+        values = np.asarray(self._values(self._layers, obs))
         choose(values, self.epsilon, self.temperature, self.random, actions)
         return actions
 

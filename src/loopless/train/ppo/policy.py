@@ -15,6 +15,7 @@ from loopless.compiled.mlp import generator
 from loopless.envs.hosted.blocks import Block
 from loopless.nets.acting import PolicyActor
 from loopless.nets.distributions import ChoiceHead, Head
+from loopless.nets.mlp import layer_maker
 from loopless.train.engine.export import describe_network, describe_observations
 from loopless.train.engine.rollouts import LARGEST, SMALLEST
 from loopless.train.ppo.algorithm import PPOAlgorithm
@@ -64,7 +65,7 @@ class DevicePolicy:
     def __init__(self, algorithm: PPOAlgorithm, acting: Mapping[str, Any], seed: int) -> None:
         self._algorithm, self.greedy, self.random = algorithm, False, generator(seed)
         self._act = jax.jit(self._step, static_argnums=0)
-        self._rebuild = jax.jit(algorithm.rebuild)
+        self._make_layers, self._module = layer_maker(algorithm.rebuild)
         self._outputs: list[tuple[np.ndarray, np.ndarray]] = []
         self._key, self._at, self._starts = jax.random.key(seed), 0, np.zeros(0, bool)
         self._block: Block | None = None
@@ -76,7 +77,7 @@ class DevicePolicy:
         """Act by these arrays from now on."""
         # Copies, because the next update donates the learner's.
         rest = {name: jnp.array(x) for name, x in acting.items() if name != "online"}
-        self._acting = self._rebuild(acting["online"]), rest
+        self._acting = self._make_layers(acting["online"]), rest
 
     def begin(self, block: Block, starts: np.ndarray, raw: np.ndarray) -> Any:
         """Begin a rollout, whose raw actions [T, N, ...] go into `raw`; return the memory so far.
@@ -94,7 +95,7 @@ class DevicePolicy:
 
     def _memory_of(self, envs: int) -> Any:
         if self._memory is None:
-            self._memory = self._acting[0].memory(envs)
+            self._memory = self._module(self._acting[0]).memory(envs)
         return self._memory
 
     def __call__(self, obs: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
@@ -114,7 +115,7 @@ class DevicePolicy:
 
         None for a recurrent network, whose memories the learner needs too.
         """
-        if self._acting[0].core is not None:
+        if self._module(self._acting[0]).core is not None:
             return None
         params, values = zip(*self._outputs, strict=True)
         return np.stack(params), np.stack(values)
@@ -129,7 +130,8 @@ class DevicePolicy:
         return block.terminated[last] | block.truncated[last] | ~block.valid[last]
 
     def _step(self, greedy: bool, acting, memory, obs, starts, mask, key, number) -> tuple:
-        algorithm, head, (net, rest) = self._algorithm, self._algorithm.head, acting
+        algorithm, head, (layers, rest) = self._algorithm, self._algorithm.head, acting
+        net = self._module(layers)
         obs = algorithm.normalize_obs(rest, obs)
         params, log_std, values, memory = net.step(memory, obs, starts)
         distribution = head(params, log_std, mask)
