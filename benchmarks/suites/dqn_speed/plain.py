@@ -31,7 +31,7 @@ def dense(key: Any, sizes: tuple[int, ...], gain: float) -> list[tuple[Any, Any]
     ]
 
 
-def uniform(key: Any, sizes: tuple[int, ...]) -> list[tuple[Any, Any]]:
+def uniform(key: Any, sizes: tuple[int, ...]) -> list[tuple[Any, ...]]:
     """Return weights and biases of each layer, uniform in ±1/√inputs, as our DQN begins with.
 
     From orthogonal weights the values of this form grew without bound at the suite's settings, and

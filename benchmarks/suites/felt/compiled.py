@@ -9,6 +9,7 @@ and the last line says whether they reached 475 on average, and when.
 """
 
 import sys
+from typing import Any
 
 import jax
 import rejax
@@ -31,7 +32,8 @@ else:
         eps_end=0.04, exploration_fraction=8_000 / 5_000, max_grad_norm=10.0,
     )  # fmt: skip
     # Its `create` cannot be told the widths of the layers.
-    policy = EpsilonGreedyPolicy(DiscreteQNetwork)
+    make_policy: Any = EpsilonGreedyPolicy  # its annotation asks for a network, it takes a class
+    policy = make_policy(DiscreteQNetwork)
     agent = policy(hidden_layer_sizes=(256, 256), action_dim=2, activation=jax.nn.relu)
     algorithm = algorithm.replace(agent=agent)
 

@@ -153,8 +153,9 @@ def _floor(rollout: Rollout) -> Call:
 def _streams(rollout: Rollout) -> Call:
     arrays = [x.reshape(-1) for x in rollout.arrays]
     outs = np.empty_like(arrays[0]), np.empty_like(arrays[0])
-    gamma, decay = np.float32(rollout.gamma), np.float32(rollout.gamma * rollout.lambda_)
-    return Call(lambda: stream_arrays(*arrays, gamma, decay, *outs), None)
+    numbers = np.float32(rollout.gamma), np.float32(rollout.gamma * rollout.lambda_)
+    arguments: Any = (*arrays, *numbers, *outs)
+    return Call(lambda: stream_arrays(*arguments), None)
 
 
 IN_NUMPY = Contender(NUMPY, "loopless", "ours", lambda case: _numpy(ll.gae, case), TOLERANCE)

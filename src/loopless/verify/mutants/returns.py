@@ -335,13 +335,13 @@ def normalizes_without_a_floor(x, valid=None, *, min_std=1e-8):
 
 def takes_advantages_for_td_errors(*arrays, **options):
     """Takes advantages for TD errors: they are the same only where the trace is cut."""
-    advantages, returns = reference.gae(*arrays, **options | {"td_errors": False})
+    advantages, returns, *_ = reference.gae(*arrays, **options | {"td_errors": False})
     return advantages, returns, advantages
 
 
 def td_errors_bootstrap_after_the_end(*arrays, **options):
     """Lets the TD errors of terminated steps bootstrap: δ counts a value where there is none."""
-    advantages, returns = reference.gae(*arrays, **options | {"td_errors": False})
+    advantages, returns, *_ = reference.gae(*arrays, **options | {"td_errors": False})
     rewards, values, next_values = arrays[:3]
     errors = rewards + options["gamma"] * next_values - values
     return _masked(options.get("valid"), advantages, returns, errors)
