@@ -82,7 +82,7 @@ MUTANTS = {
     "rate frozen at the first call": (
         plan,
         "Plan.numbers",
-        ('= group["lr"]', '= table[0, column] or group["lr"]'),
+        ('[group["lr"] for', '[self._settings[0] if self._settings else group["lr"] for'),
     ),
     "unused parameter decayed": (
         capture,

@@ -72,12 +72,37 @@ def forward(program, x, rows, out):
 
 
 @jit()
-def scatter(vector, table):
+def scatter(vector, table, counters, counts):
     """Copy the pieces of a vector to where they belong: rows of an address and a number of words.
 
-    A word has four bytes. The pieces lie in the vector one after the other.
+    A word has four bytes. The pieces lie in the vector one after the other. To the float32 numbers
+    at the addresses in `counters`, `counts` are added.
     """
-    source = vector.ctypes.data
+    _scatter(vector.ctypes.data, table, counters, counts)
+
+
+@jit()
+def scatter_finite(source, start, table, counters, counts, values):
+    """Do what `scatter` does with the vector at `source`, and fill `values`, if all are finite.
+
+    The values stand `start` numbers after the beginning of the vector, and after them as many that
+    are 0 where something was not finite. Return whether nothing was; else nothing is written.
+    """
+    finite = floats_at(source + 4 * (start + values.size), values.size)
+    for i in range(values.size):
+        if finite[i] == 0:
+            return False
+    computed = floats_at(source + 4 * start, values.size)
+    for i in range(values.size):
+        values[i] = computed[i]
+    _scatter(source, table, counters, counts)
+    return True
+
+
+@jit()
+def _scatter(source, table, counters, counts):
+    for i in range(counters.size):
+        floats_at(counters[i], 1)[0] += counts[i]
     for i in range(table.shape[0]):
         count = table[i, 1]
         x, y = floats_at(source, count), floats_at(table[i, 0], count)

@@ -15,6 +15,8 @@ from loopless.fused.blame import FuseError, name_of, user_line
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _PLAIN = frozenset({torch.Tensor, np.ndarray, torch.nn.Parameter})
+_LEAVES: set[type] = set()  # types that have been met in a tuple and are no containers
+_KINDS = frozenset(np.dtype(kind) for kind in "?bhilqBHILQefdg")  # that need no conversion
 
 
 def flatten(tree: Any) -> tuple[list, Any]:
@@ -25,8 +27,11 @@ def flatten(tree: Any) -> tuple[list, Any]:
         leaves = list(tree.values())
         if _PLAIN.issuperset(map(type, leaves)):
             return leaves, tuple(tree)
-    if tree.__class__ is tuple and not any(isinstance(x, dict | list | tuple) for x in tree):
-        return list(tree), (tuple, len(tree), (None,) * len(tree))
+    if tree.__class__ is tuple:
+        if not _LEAVES.issuperset(map(type, tree)):
+            _LEAVES.update(type(x) for x in tree if not isinstance(x, dict | list | tuple))
+        if _LEAVES.issuperset(map(type, tree)):
+            return list(tree), (tuple, len(tree), (None,) * len(tree))
     leaves: list = []
     return leaves, _flatten(tree, leaves)
 
@@ -106,6 +111,9 @@ def views(leaves: list, where: Callable[[], list[str]]) -> list[np.ndarray]:
     """Return NumPy arrays on the memory of a batch's leaves; numbers become arrays."""
     arrays = []
     for leaf in leaves:
+        if leaf.__class__ is np.ndarray and leaf.dtype in _KINDS:
+            arrays.append(leaf)
+            continue
         if leaf.__class__ is torch.Tensor:
             try:
                 arrays.append(leaf.numpy())

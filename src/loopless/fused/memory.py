@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch.autograd.graph import increment_version
 
-from loopless.compiled.program import scatter
+from loopless.compiled.program import scatter, scatter_finite
 from loopless.fused import batches, optimizers
 from loopless.fused.blame import FuseError, user_line
+from loopless.fused.guard import Guard
 from loopless.fused.layout import Layout
 from loopless.fused.program import Recipe
 
@@ -54,7 +55,6 @@ class Memory:
         tensors = [s.tensor() if isinstance(s, Moment) else s for s in self._sources]
         self._tensors = [t for t in tensors if t is not None]
         self._state_tensors = tensors[: self._recipe.state]
-        self._aliases = [t.detach() for t in self._tensors]
         layout = self._recipe.layout
         arrays = [
             np.zeros(shape, dtype) if tensor is None else batches.as_numpy(tensor)
@@ -64,34 +64,60 @@ class Memory:
         for kind in layout.kinds:
             cells = layout.cells(kind)
             views = [arrays[cell] for cell in cells if cell < len(arrays)]
-            flat = all(view.flags.c_contiguous for view in views)
-            views = [view.ravel() if flat else view for view in views]
+            views = [view.ravel() if view.flags.c_contiguous else view for view in views]
             passed = [cell - len(arrays) for cell in cells if cell >= len(arrays)]
-            self._reads.append((views, flat, passed, _aligned(sum(layout.sizes(kind)), kind)))
-        self._writes = None
+            self._reads.append((views, passed, _aligned(sum(layout.sizes(kind)), kind)))
+        self._writes: tuple | None = None
         counts = [moment.tensor() for moment in self._steps]
         self._step_views = [
-            None if t is None else t.numpy() if moment.name == "step" else _ONE
+            _ZERO if t is None else t.numpy() if moment.name == "step" else _ONE
             for moment, t in zip(self._steps, counts, strict=True)
         ]
+        self._single_steps = [
+            moment.name == "step" and view is not _ZERO and view.dtype == np.float32
+            for moment, view in zip(self._steps, self._step_views, strict=True)
+        ]
+        pairs = zip(counts, self._single_steps, strict=True)
+        addresses = [t.data_ptr() for t, single in pairs if single and t is not None]
+        self._counters, self._taken = np.array(addresses, np.int64), None
         self._unborn = any(tensor is None for tensor in [*tensors, *counts])
-        self._states = [(o, o.state, list(o.state.values())) for o in self._optimizers]
-        self._born = [(s, tuple(s.values())) for _, _, some in self._states for s in some]
+        self._guard, self._idle = self._watch(), self._watch_waiting()
+
+    def _watch(self) -> Guard:
+        """Return what notices that a tensor or its memory has been replaced."""
+        guard = Guard()
+        for optimizer in self._optimizers:
+            state = optimizer.state
+            guard.add("{}.state is {}", optimizer, state)
+            for holder in (state, *state.values()):
+                guard.add("len({}) == {}", holder, len(holder))
+                guard.add("all(map({}, {}.values(), {}))", is_, holder, tuple(holder.values()))
+        # The same memory, shape and strides:
+        aliases = [tensor.detach() for tensor in self._tensors]
+        guard.add("all(map({}, {}, {}))", torch.Tensor.is_set_to, self._tensors, aliases)
+        return guard
+
+    def _watch_waiting(self) -> Guard:
+        """Return what holds as long as no gradient waits and nothing has a hook."""
+        guard = Guard()
+        guard.add("not any({})", optimizers.common_hooks())
+        for optimizer in self._optimizers:
+            guard.add("not {}._optimizer_step_pre_hooks", optimizer)
+            guard.add("not {}._optimizer_step_post_hooks", optimizer)
+        for parameter, _ in self._trained:
+            guard.add("{}.grad is None", parameter)
+            guard.add("not {}._backward_hooks", parameter)
+            guard.add("not {}._post_accumulate_grad_hooks", parameter)
+        return guard
 
     def is_current(self) -> bool:
         """Return whether the tensors are still those that were looked at, on the same memory."""
-        for optimizer, state, values in self._states:
-            if optimizer.state is not state or len(state) != len(values):
-                return False
-            if not all(map(is_, state.values(), values)):
-                return False
-        for state, values in self._born:
-            if len(state) != len(values) or not all(map(is_, state.values(), values)):
-                return False
-        return all(map(_is_set_to, self._tensors, self._aliases))
+        return self._guard.holds()
 
     def check_waiting(self) -> None:
         """Refuse a gradient that waits in a parameter, which eager code adds to, and hooks."""
+        if self._idle.holds():
+            return
         for optimizer in self._optimizers:
             if optimizers.has_hooks(optimizer):
                 optimizers.raise_hooked(optimizer, user_line())
@@ -108,14 +134,16 @@ class Memory:
 
     def steps(self) -> list[float]:
         """Return how many updates each trained parameter has had."""
-        return [0.0 if view is None else view.item() for view in self._step_views]
+        return [view.item() for view in self._step_views]
 
     def read(self, passed: list[np.ndarray]) -> list[np.ndarray]:
         """Return the vectors of all cells; `passed` are the arrays that are no tensors of ours."""
         vectors = []
-        for views, flat, places, vector in self._reads:
-            own = views if flat else [view.ravel() for view in views]
-            np.concatenate([*own, *[passed[place].ravel() for place in places]], out=vector)
+        for views, places, vector in self._reads:
+            if not views and len(places) == 1:
+                vectors.append(passed[places[0]].ravel())
+                continue
+            np.concatenate([*views, *[passed[place] for place in places]], None, vector)
             vectors.append(vector)
         return vectors
 
@@ -126,17 +154,49 @@ class Memory:
         if self._writes is None:
             self._writes = self._make_writes(layout)
         tables, stages, targets, sources, moved = self._writes
+        counters, counts = self._counters, self._count(taken)
         for vector, table, stage in zip(vectors, tables, stages, strict=True):
             if stage is None:
-                scatter(vector, table)
+                scatter(vector, table, counters, counts)
+                counters, counts = _NO_COUNTERS, _NO_COUNTS
             else:
                 np.copyto(stage, vector)
         if targets:
             _copy(targets, sources)
-        for moment, view, count in zip(self._steps, self._step_views, taken, strict=True):
-            if moment.name == "step" and view is not None:
-                view[()] += count
+        if counters.size:
+            scatter(_NO_COUNTS, _NO_TABLE, counters, counts)
         increment_version(moved)
+
+    def write_finite(self, source: int, start: int, values: np.ndarray, taken: list[int]) -> bool:
+        """Do in one call what `write` does, if all values are finite; return whether it is done.
+
+        It is for a single vector of float32, at the address `source`; `values` are filled from
+        its numbers at `start`, which are followed by whether each is finite.
+        """
+        if self._writes is None or self._unborn:
+            return False
+        tables, stages, _, _, moved = self._writes
+        if len(tables) != 1 or stages[0] is not None or len(self._counters) != len(taken):
+            return False
+        if not scatter_finite(source, start, tables[0], self._counters, self._count(taken), values):
+            return False
+        increment_version(moved)
+        return True
+
+    def _count(self, taken: list[int]) -> np.ndarray:
+        """Return what to add to the counters; the few that are not in single precision move here.
+
+        Most calls take all their updates, as the call before.
+        """
+        if taken != self._taken:
+            pairs = zip(self._single_steps, taken, strict=True)
+            self._counts = np.array([count for single, count in pairs if single], np.float32)
+            self._taken = taken
+        if len(self._counts) < len(taken):
+            for moment, view, count in zip(self._steps, self._step_views, taken, strict=True):
+                if moment.name == "step" and view is not _ZERO and view.dtype != np.float32:
+                    view[()] += count
+        return self._counts
 
     def _make_writes(self, layout: Layout) -> tuple[list, list, list, list, list]:
         """Return how each vector is written: by our kernel, or staged and copied by PyTorch.
@@ -176,9 +236,10 @@ class Memory:
         self._bind()
 
 
-_is_set_to = torch.Tensor.is_set_to  # the same memory, shape and strides
 _copy: Any = torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
-_ONE = np.ones(())
+_ZERO, _ONE = np.zeros(()), np.ones(())
+_NO_TABLE, _NO_COUNTERS = np.empty((0, 2), np.int64), np.empty(0, np.int64)
+_NO_COUNTS = np.empty(0, np.float32)
 WORD = 4  # bytes, of those that `scatter` copies
 
 

@@ -8,12 +8,14 @@ nothing. `move` is the arithmetic on arrays; it takes JAX's arrays and NumPy's.
 
 import sys
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from loopless.fused.blame import FuseError, name_of
+from loopless.fused.guard import Guard
 
 _common = vars(sys.modules[torch.optim.Optimizer.__module__])  # where hooks of all are
 KINDS = {
@@ -65,13 +67,17 @@ def _has_tensors(group: dict) -> bool:
     return not _TENSORS.isdisjoint(map(type, (group["lr"], *group.get("betas", ()))))
 
 
+def common_hooks() -> list:
+    """Return the hooks on step() of all optimizers there are, before and after it."""
+    return [_common["_global_optimizer_pre_hooks"], _common["_global_optimizer_post_hooks"]]
+
+
 def has_hooks(optimizer: Any) -> bool:
-    """Return whether functions wait for the optimizer's step(); cheap, for every call."""
+    """Return whether functions wait for the optimizer's step()."""
     return bool(
         optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks
-        or _common["_global_optimizer_pre_hooks"]
-        or _common["_global_optimizer_post_hooks"]
+        or any(common_hooks())
     )
 
 
@@ -98,10 +104,19 @@ def settings(optimizer: Any, group: dict) -> Settings:
     return Settings(kind, moments, decay, bool(group["maximize"]), nesterov)
 
 
-def shape_of(group: dict) -> tuple:
-    """Return the entries of a group that decide its settings; cheap, for every call."""
-    moving = group["weight_decay"] != 0, group.get("momentum", 0) != 0, _has_tensors(group)
-    return *[group.get(name) for name in _SHAPING], *moving
+def watch(group: dict, guard: Guard) -> None:
+    """Have a guard notice a change of the entries of a group that decide its settings."""
+    for name in _SHAPING:
+        if name in group:
+            guard.add("{}[{}] == {}", group, name, group[name])
+        else:
+            guard.add("{} not in {}", name, group)
+    for name in ("weight_decay", "momentum"):
+        if name in group:
+            guard.add("({}[{}] != 0) is {}", group, name, bool(group[name] != 0))
+    guard.add("{}['lr'].__class__ not in {}", group, _TENSORS)
+    for place in range(len(group.get("betas", ()))):
+        guard.add("{}['betas'][{}].__class__ not in {}", group, place, _TENSORS)
 
 
 _SHAPING = (
@@ -136,7 +151,7 @@ class Numbers:
 
     def rows(self, group: dict, before: int, updates: int) -> np.ndarray:
         """Return the numbers [K, n] of K updates that follow `before` earlier ones."""
-        settings = [group[name] for name in _READ[self._form.kind]]
+        settings = read(self._form, group)[1:]
         start = before - self._first
         if settings != self._settings or not 0 <= start <= len(self._table) - updates:
             steps = before + 1 + np.arange(max(updates, self.AHEAD))
@@ -146,11 +161,16 @@ class Numbers:
         return self._table[start : start + updates]
 
 
-_READ = {  # what `_columns` takes from a group
-    "adam": ("betas", "eps", "weight_decay"),
-    "sgd": ("momentum", "dampening", "weight_decay"),
-    "rmsprop": ("alpha", "momentum", "eps", "weight_decay"),
+_READ = {  # what a group says about the numbers of an update
+    "adam": itemgetter("lr", "betas", "eps", "weight_decay"),
+    "sgd": itemgetter("lr", "momentum", "dampening", "weight_decay"),
+    "rmsprop": itemgetter("lr", "alpha", "momentum", "eps", "weight_decay"),
 }
+
+
+def read(form: Settings, group: dict) -> tuple:
+    """Return a group's settings that are arguments of the program: the rate, then the others."""
+    return _READ[form.kind](group)
 
 
 def _columns(form: Settings, group: dict, steps: Any) -> tuple:

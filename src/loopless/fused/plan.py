@@ -9,13 +9,18 @@ from operator import is_
 from typing import Any
 
 import numpy as np
+import torch
 
 from loopless.fused import optimizers
 from loopless.fused.assemble import Compiled
 from loopless.fused.calls import Call
+from loopless.fused.guard import Guard
 from loopless.fused.memory import Memory, Moment
 from loopless.fused.reads import Reading
 from loopless.fused.stages import Follow, Stage
+
+
+AHEAD = 256  # updates whose numbers are computed at once
 
 
 class Plan:
@@ -36,17 +41,13 @@ class Plan:
         self.slots = call.slots(reading)
         self._others = call.other_leaves
         self._results: list | None = None
-        self._table = np.zeros((call.updates or 1, compiled.width))
+        self._values: tuple | None = None
+        self._all_taken = [call.updates or 1] * len(compiled.trained)
+        self._ahead, self._settings = np.zeros((0, compiled.width)), []
+        self._first: list[int] = []
         self._numbers = [optimizers.Numbers(block.form) for block in compiled.blocks]
         self._groups = [group for stage in stages for group in stage.optimizer.param_groups]
-        self._optimizers = [
-            (stage.optimizer, stage.optimizer.param_groups, len(stage.optimizer.param_groups))
-            for stage in stages
-        ]
-        self._shaping = list(map(optimizers.shape_of, self._groups))
-        self._lists = [(group["params"], list(group["params"])) for group in self._groups]
-        self._parameters = [tensor for group in self._groups for tensor in group["params"]]
-        self._requires = [tensor.requires_grad for tensor in self._parameters]
+        self._guard = self._watch(stages)
         parameters = [stage.parameters() for stage in stages]
         tensors = reading.tensors
 
@@ -70,37 +71,65 @@ class Plan:
             for leaf, before, slot in zip(other_leaves, self._others, self.slots, strict=True):
                 if leaf is not before and not (slot and _is_alike(leaf, before, self.reading)):
                     return False
-        return (
-            all(
-                optimizer.param_groups is groups and len(groups) == count
-                for optimizer, groups, count in self._optimizers
-            )
-            and all(len(a) == len(b) and all(map(is_, a, b)) for a, b in self._lists)
-            and list(map(optimizers.shape_of, self._groups)) == self._shaping
-            and [tensor.requires_grad for tensor in self._parameters] == self._requires
-            and self.memory.is_current()
-            and self.reading.is_same()
-        )
+        return self._guard.holds() and self.memory.is_current()
+
+    def _watch(self, stages: list[Stage]) -> Guard:
+        """Return what notices a change of the optimizers' groups and of what the losses read."""
+        guard = Guard()
+        for stage in stages:
+            groups = stage.optimizer.param_groups
+            guard.add("{}.param_groups is {}", stage.optimizer, groups)
+            guard.add("len({}) == {}", groups, len(groups))
+            for number, group in enumerate(groups):
+                guard.add("{}[{}] is {}", groups, number, group)
+                parameters = list(group["params"])
+                guard.add("len({}['params']) == {}", group, len(parameters))
+                guard.add("all(map({}, {}['params'], {}))", is_, group, parameters)
+                optimizers.watch(group, guard)
+                for tensor in parameters:
+                    guard.add("{}.requires_grad is {}", tensor, tensor.requires_grad)
+        self.reading.watch(guard)
+        return guard
 
     def fits(self, before: list[float]) -> bool:
         """Return whether parameters that share numbers have had as many updates as each other."""
+        if before.count(before[0]) == len(before):
+            return True
         for block in self.compiled.blocks:
             if len({before[number] for number in block.trained}) > 1:
                 return False
         return True
 
     def numbers(self, before: list[float], updates: int, rates: np.ndarray | None) -> np.ndarray:
-        """Return rates and optimizers' numbers of K updates that follow `before` earlier ones."""
-        table = self._table
-        for column, group in enumerate(self._groups):
-            table[:, column] = group["lr"]
+        """Return rates and optimizers' numbers of K updates that follow `before` earlier ones.
+
+        They are computed for many updates ahead, so that a call whose settings are those of the
+        call before takes rows of a table.
+        """
+        blocks = self.compiled.blocks
+        settings = [group["lr"] for group in self._groups]
+        settings += [optimizers.read(block.form, self._groups[block.group]) for block in blocks]
+        earlier = [int(before[block.trained[0]]) for block in blocks]
+        start = earlier[0] - self._first[0] if self._first else 0
+        if (
+            rates is None
+            and settings == self._settings
+            and 0 <= start <= len(self._ahead) - updates
+            and (len(earlier) == 1 or earlier == [first + start for first in self._first])
+        ):
+            return self._ahead[start : start + updates]
+        ahead = max(updates, AHEAD if rates is None and settings == self._settings else 0)
+        table = np.zeros((ahead, self.compiled.width))
+        table[:, : len(self._groups)] = settings[: len(self._groups)]
         if rates is not None:
             table[:, : len(self._groups)] = rates.reshape(updates, -1)
-        for block, numbers in zip(self.compiled.blocks, self._numbers, strict=True):
-            earlier = int(before[block.trained[0]])
-            rows = numbers.rows(self._groups[block.group], earlier, updates)
-            table[:, block.start : block.stop] = rows
-        return table
+        for block, numbers, first in zip(blocks, self._numbers, earlier, strict=True):
+            table[:, block.start : block.stop] = numbers.rows(
+                self._groups[block.group], first, ahead
+            )
+        self._settings = settings if rates is None else []
+        self._ahead, self._first = table, earlier
+        return table[:updates]
 
     def turns(self, numbers: np.ndarray, before: int) -> np.ndarray:
         """Enter in the numbers in which updates each loss and follower runs, and return it."""
@@ -108,11 +137,35 @@ class Plan:
         numbers[:, self._due : -1] = count % self._every == 0
         return numbers[:, self._due : -1]
 
+    def finish(self, vectors: list) -> torch.Tensor | None:
+        """Write what the program computed and return the values of the only loss.
+
+        Return None, with nothing written, where there is more to look at: several losses or dtypes,
+        extras, an update that was not finite.
+        """
+        if self._values is None:
+            self._values, parts = (), self.compiled.recipe.parts
+            if len(vectors) == len(parts) == 1 and not parts[0].captured.has_extras:
+                ((_, start, stop, shape), _) = self._slices()
+                if vectors[0].dtype == np.float32:
+                    self._values = start, stop - start, shape
+        if not self._values:
+            return None
+        start, count, shape = self._values
+        values = np.empty(count, np.float32)
+        address = vectors[0].unsafe_buffer_pointer()
+        if not self.memory.write_finite(address, start, values, self._all_taken):
+            return None
+        return torch.from_numpy(values.reshape(shape))
+
+    def _slices(self) -> list[tuple]:
+        (layout,) = self.compiled.results
+        return layout.slices()[self.compiled.recipe.state :]
+
     def results(self, vectors: list[np.ndarray]) -> list[tuple]:
         """Return for each loss its values, whether they are finite, and its extras."""
         if self._results is None:
-            (layout,) = self.compiled.results
-            self._results = layout.slices()[self.compiled.recipe.state :]
+            self._results = self._slices()
         arrays = [vectors[n][start:stop].reshape(shape) for n, start, stop, shape in self._results]
         results, place = [], 0
         for part in self.compiled.recipe.parts:

@@ -3,8 +3,9 @@
 A tensor that the loss reads this way is an input of the compiled program. A number is part of it,
 so that another number is another program. Both are looked up anew at each call. `read` finds them
 from the bytecode of the loss and of the functions that it calls: every chain `name.attribute[key]`
-that begins at a global, at a variable of an enclosing function or at an argument. `Reading.is_same`
-is what a later call pays: it compares identities, and everything else is done again if one differs.
+that begins at a global, at a variable of an enclosing function or at an argument. What
+`Reading.watch` adds to a guard is what a later call pays: it compares identities, and everything
+else is done again if one differs.
 """
 
 import dis
@@ -12,11 +13,13 @@ import functools
 import inspect
 import types
 from collections.abc import Iterator
-from operator import attrgetter, is_, itemgetter
+from operator import is_
 from typing import Any
 
 import numpy as np
 import torch
+
+from loopless.fused.guard import Guard
 
 _STATIC = (bool, int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device)
 _LIBRARIES = ("torch", "numpy", "jax", "builtins", "math", "functools", "typing", "collections")
@@ -45,7 +48,6 @@ class Reading:
         self._lists: list[tuple[list, list]] = []
         self._arrays: list[tuple[np.ndarray, bytes]] = []
         self._hooks: list = [*global_hooks().values()]
-        self._fast: tuple | None = None
 
     @property
     def signature(self) -> tuple:
@@ -60,33 +62,23 @@ class Reading:
         """Return where a tensor that has been read stands in `tensors`."""
         return self._places[id(tensor)]
 
-    def is_same(self) -> bool:
-        """Return whether nothing that was read has been replaced since."""
-        if self._fast is None:
-            self._fast = self._prepare()
-        dicts, cells, contents, size = self._fast
-        try:
-            for holder, get, values in dicts:
-                if not all(map(is_, get(holder), values)):
-                    return False
-            return (
-                not any(self._hooks)
-                and all(map(is_, map(_contents, cells), contents))
-                and sum(map(len, self._sized)) == size
-                and all(len(a) == len(b) and all(map(is_, a, b)) for a, b in self._lists)
-                and all(array.tobytes() == data for array, data in self._arrays)
-            )
-        except (KeyError, ValueError):  # an entry or a cell has been emptied
-            return False
-
-    def _prepare(self) -> tuple:
-        """Return what `is_same` compares, in a form that is quick to compare."""
-        dicts = []
+    def watch(self, guard: Guard) -> None:
+        """Have a guard notice when something that was read has been replaced."""
         for holder, entries in self._dicts.values():
-            keys = [*entries] if len(entries) > 1 else [*entries] * 2  # one key gives no tuple
-            dicts.append((holder, itemgetter(*keys), tuple(entries[key] for key in keys)))
-        cells, contents = zip(*self._cells.values(), strict=True) if self._cells else ((), ())
-        return dicts, cells, contents, sum(map(len, self._sized))
+            for name, value in entries.items():
+                guard.add("{}[{}] is {}", holder, name, value)
+        empty = [holder for holder in self._sized if not holder]
+        guard.add("not any({})", [*self._hooks, *empty])
+        for cell, contents in self._cells.values():
+            guard.add("{}.cell_contents is {}", cell, contents)
+        for holder in self._sized:
+            if holder:
+                guard.add("len({}) == {}", holder, len(holder))
+        for holder, values in self._lists:
+            guard.add("len({}) == {}", holder, len(values))
+            guard.add("all(map({}, {}, {}))", is_, holder, values)
+        for array, data in self._arrays:
+            guard.add("{}.tobytes() == {}", array, data)
 
     def tensor(self, path: str, tensor: torch.Tensor) -> int:
         """Note a tensor and return its place; a tensor that is met again keeps its first place."""
@@ -276,7 +268,6 @@ def global_hooks() -> dict[str, dict]:
 
 
 _NOTHING = object()
-_contents = attrgetter("cell_contents")
 
 
 def _is_library(name: str | None) -> bool:

@@ -21,6 +21,8 @@ from loopless.fused.reads import Reading
 from loopless.fused.stages import parse
 from loopless.refusals import check_choice, refuse
 
+_FORKS: list[int] = []  # the processes that forks have led to, up to this one
+os.register_at_fork(after_in_child=lambda: _FORKS.append(os.getpid()))
 MANY_SHAPES = 6  # of batches, after which it is said that each is compiled
 
 
@@ -101,7 +103,7 @@ class Step:
         self.updates = 0
         self._stages, self._followers = stages, followers
         self._random, self._check, self._skip = random, check, skip
-        self._lock, self._process = threading.RLock(), os.getpid()
+        self._lock, self._forks = threading.RLock(), len(_FORKS)
         self._delayed = any(entry.every > 1 for entry in [*stages, *followers])
         self._plans: dict[tuple, Plan] = {}
         self._compiled: dict[tuple, tuple[Compiled, Program]] = {}
@@ -158,7 +160,7 @@ class Step:
         return rates
 
     def _run(self, call: Call, rates: np.ndarray | None) -> Any:
-        if os.getpid() != self._process:
+        if len(_FORKS) != self._forks:
             raise FuseError("fuse: a step works only in the process that made it, not after a fork")
         if torch.is_autocast_enabled("cpu"):
             raise FuseError(
@@ -194,6 +196,9 @@ class Step:
             return self._run_eager(plan, call, due, rates)
         with client.x64():
             vectors = plan.compiled.run(vectors, large)
+        if due is None and (values := plan.finish(vectors)) is not None:
+            self._finish(updates)
+            return values
         vectors = [np.asarray(vector) for vector in vectors]
         results = plan.results(vectors)
         taken = self._taken(plan, results, due, updates)
@@ -308,8 +313,6 @@ class Step:
     def _shape(self, plan: Plan, call: Call, results: list, due: np.ndarray | None) -> Any:
         """Return values and extras as tensors of their own memory."""
         shaped, parts = [], plan.compiled.recipe.parts
-        if due is None and len(parts) == 1 and not parts[0].captured.has_extras:
-            return batches.wrap(np.array(results[0][0]))
         for number, (part, (value, _, arrays)) in enumerate(zip(parts, results, strict=True)):
             ran = None if due is None else due[:, number] != 0
             if ran is not None and call.updates is None and not ran[0]:
