@@ -17,7 +17,6 @@ from torch.distributions import TransformedDistribution as Transformed
 from loopless.compiled import draws
 from loopless.fused import forward as home
 from loopless.fused.actor import actor
-from loopless.fused.network import Network
 
 INSIDE = pytest.mark.parametrize("rows", [100, 400], ids=["compiled", "in PyTorch"])
 
@@ -359,10 +358,10 @@ def test_weights_of_the_moment_count_for_all_modules():
 
 
 def test_a_table_that_is_never_compared_is_noticed(monkeypatch):
-    monkeypatch.setattr(Network, "is_current", lambda self: True)
     critic = mlp(3, 1)
     act, x = actor(mlp(3, 2), "categorical", value=critic), observations(1)[0]
     before = act(x)[2]
+    monkeypatch.setattr(act._network, "is_current", lambda: True)
     critic[0].bias = nn.Parameter(torch.tensor([7.0]))
     assert act(x)[2] == before
 

@@ -72,6 +72,12 @@ def forward(program, x, rows, out):
 
 
 @jit()
+def forward_one(program, x, out):
+    """Write the outputs for one observation: a call with fewer arguments takes less time."""
+    forward(program, x, 1, out)
+
+
+@jit()
 def scatter(vector, table, counters, counts):
     """Copy the pieces of a vector to where they belong: rows of an address and a number of words.
 

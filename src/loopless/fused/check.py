@@ -89,7 +89,7 @@ def _evaluate(
 
     def run(*arrays: Any) -> list:
         key = {"key": jax.random.key(0)} if captured.random and draws is None else {}
-        return captured.function(*arrays, **key, draws=draws)
+        return captured.function(*arrays, **key, known=draws)
 
     with client.x64(), client.keeping_programs():
         return [np.asarray(x) for x in client.compile(run)(*passed)]

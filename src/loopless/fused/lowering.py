@@ -5,7 +5,7 @@ The operators stand in the tables of `operators/`. Whoever calls the function tr
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -33,15 +33,18 @@ class Missing:
         return f"{self.operator} ({self.where})" if self.where else self.operator
 
 
-def lower(graph: GraphModule, *, random: bool = False) -> Callable[..., list]:
+def lower(
+    graph: GraphModule, *, random: bool = False, only: Collection[Node] | None = None
+) -> Callable[..., list]:
     """Return the function of JAX arrays that computes what `graph` computes.
 
     It takes one array for each placeholder and returns a flat list, with None where the graph
     returns None. With `random`, it takes a PRNG key by the keyword `key` too, and each random
-    operator draws from its own part of it. By the keyword `draws` it takes instead what each of
-    them drew, by the name of its node.
+    operator draws from its own part of it. By the keyword `known` it takes values of nodes that
+    need not be computed, by their names: what was drawn, or what was computed before. With `only`
+    it returns the values of these nodes.
     """
-    nodes = _live_nodes(graph)
+    nodes = live_nodes(graph, only)
     problems = [f"{missing} is not supported" for missing in _missing(nodes)]
     if not random:
         problems += [
@@ -57,23 +60,22 @@ def lower(graph: GraphModule, *, random: bool = False) -> Callable[..., list]:
         if node.op == "get_attr"
     }
     calls = [node for node in nodes if node.op == "call_function"]
-    (output,) = (node for node in nodes if node.op == "output")
-    results = tree_leaves(output.args[0])
+    results = list(only) if only is not None else tree_leaves(nodes[-1].args[0])
 
     def function(
-        *arrays, key: jax.Array | None = None, draws: Mapping[str, Any] | None = None
+        *arrays, key: jax.Array | None = None, known: Mapping[str, Any] | None = None
     ) -> list:
         if len(arrays) != len(placeholders):
             raise TypeError(
                 f"lower: the graph takes {len(placeholders)} arrays; received {len(arrays)}"
             )
-        if random and key is None and draws is None:
+        if random and key is None and known is None:
             raise TypeError("lower: random=True needs key, a key of jax.random")
         values: dict[Node, Any] = dict(zip(placeholders, map(jnp.asarray, arrays), strict=True))
         values |= {node: jnp.asarray(constant) for node, constant in constants.items()}
         for number, node in enumerate(calls):
-            if draws is not None and is_random(node):
-                values[node] = jnp.asarray(draws[node.name])
+            if known is not None and node.name in known:
+                values[node] = jnp.asarray(known[node.name])
                 continue
             args, kwargs = cast(Any, map_arg)((node.args, node.kwargs), values.__getitem__)
             if key is not None and is_random(node):
@@ -86,7 +88,7 @@ def lower(graph: GraphModule, *, random: bool = False) -> Callable[..., list]:
 
 def missing(graph: GraphModule) -> list[Missing]:
     """Return the operators of a graph that the table lacks, each once a line."""
-    return _missing(_live_nodes(graph))
+    return _missing(live_nodes(graph))
 
 
 def _missing(nodes: list[Node]) -> list[Missing]:
@@ -160,11 +162,11 @@ def _name(node: Node) -> str:
     return str(node.target) if is_overload else getattr(node.target, "__name__", str(node.target))
 
 
-def _live_nodes(graph: GraphModule) -> list[Node]:
-    """Return the nodes that the outputs need, in order."""
-    live: set[Node] = set()
+def live_nodes(graph: GraphModule, ends: Collection[Node] | None = None) -> list[Node]:
+    """Return the nodes that the outputs need, or that `ends` do, in order."""
+    live: set[Node] = set(ends or ())
     for node in reversed(graph.graph.nodes):
-        if node.op == "output" or node in live:
+        if (ends is None and node.op == "output") or node in live:
             live |= {node, *node.all_input_nodes}
     return [node for node in graph.graph.nodes if node in live]
 

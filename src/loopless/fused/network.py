@@ -34,6 +34,7 @@ class Network:
     width: int  # of an observation
     shape: tuple[int]  # of an observation
     products: int  # of two numbers, for one observation
+    is_current: Callable[[], bool]  # whether the table still describes the modules
 
     def __init__(
         self,
@@ -47,22 +48,6 @@ class Network:
                 name = type(module).__name__
                 raise TypeError(f"{where}: received {name}, which is no torch.nn.Module.")
         self._build()
-
-    def is_current(self) -> bool:
-        """Return whether the table still describes the modules.
-
-        The memory that was read is held, so that an equal address means the same memory and dtype.
-        """
-        try:
-            same = self._has_same_addresses()
-        except (KeyError, AttributeError):  # a parameter is gone
-            return False
-        return (
-            same
-            and self._children == self._children_then
-            and not any(self._hooks)
-            and (not self._rare or self._has_same_modes())
-        )
 
     def _has_same_modes(self) -> bool:
         """Return whether what few modules have is as it was: a mode, a parameter left out."""
@@ -95,15 +80,19 @@ class Network:
         self._tensors = [(slot.stored.holder, slot.stored.name) for slot in table.slots]
         self._shapes = [slot.stored.tensor.shape for slot in table.slots]
         self._absent = table.absent
-        self._names, self._has_same_addresses = _comparison(self._tensors)
         visited = reader.visited.values()
         self._children = [module._modules for module in visited if module._modules]
         self._children_then = [dict(children) for children in self._children]
         self._modes = [module for module in visited if _reads_mode(module)]
         self._training = [module.training for module in self._modes]
-        self._rare = bool(self._modes or self._absent)
         self._hooks = [h for m in visited for h in (m._forward_hooks, m._forward_pre_hooks)]
         self._hooks += _global_hooks()
+        more = {"children": self._children, "then": self._children_then, "hooks": self._hooks}
+        terms = ["children == then", "not any(hooks)"]
+        if self._modes or self._absent:
+            more["has_same_modes"] = self._has_same_modes
+            terms.append("has_same_modes()")
+        self._names, self.is_current = _comparison(self._tensors, more, terms)
         self._point()
 
     def _point(self) -> None:
@@ -120,21 +109,37 @@ class Network:
         self.program = program
 
 
-def _comparison(tensors: list[tuple[dict, str]]) -> tuple[dict[str, Any], Callable[[], bool]]:
+def _comparison(
+    tensors: list[tuple[dict, str]], more: dict[str, Any], last: list[str]
+) -> tuple[dict[str, Any], Callable[[], bool]]:
     """Return a function that compares addresses, sizes and strides with the names beside it.
 
-    The size of a vector need not be compared, as its layer's matrix has changed with it. The
-    function is written out, because it runs at every call: a loop would take half as long again.
+    The memory that was read is held, so that an equal address means the same memory and dtype. The
+    size of a vector need not be compared, as its layer's matrix has changed with it; nor the rows
+    of a matrix with as many entries as before, if the layer before it has as many outputs. `last`
+    are further terms, on the names in `more`. The function is written out, because it runs at every
+    call: a loop would take half as long again.
     """
-    names, terms = {}, []
+    names, terms = dict(more), []
     for i, (holder, name) in enumerate(tensors):
         names[f"holder_{i}"], names[f"size_{i}"] = holder, holder[name].numel()
         term = f"(tensor := holder_{i}[{name!r}]).data_ptr() == address_{i}"
         if holder[name].ndim > 1:
-            term += f" and tensor.numel() == size_{i} and tensor.stride() == stride_{i}"
+            first = not any("stride" in other for other in terms)
+            layout = f"stride() == stride_{i}" if first else "is_contiguous()"
+            term += f" and tensor.numel() == size_{i} and tensor.{layout}"
             names[f"stride_{i}"] = holder[name].stride()
         terms.append(term)
-    return names, eval(f"lambda: {' and '.join(terms) or True}", names)
+    exec(_CURRENT.format(" and ".join([*terms, *last])), names)
+    return names, names["is_current"]
+
+
+_CURRENT = """def is_current():
+    try:
+        return {}
+    except (KeyError, AttributeError):  # a parameter is gone
+        return False
+"""
 
 
 def _global_hooks() -> list[dict]:

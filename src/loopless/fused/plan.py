@@ -19,7 +19,6 @@ from loopless.fused.memory import Memory, Moment
 from loopless.fused.reads import Reading
 from loopless.fused.stages import Follow, Stage
 
-
 AHEAD = 256  # updates whose numbers are computed at once
 
 

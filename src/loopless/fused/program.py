@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from loopless.fused import optimizers
+from loopless.fused import early, optimizers
 from loopless.fused.capture import Captured
 from loopless.fused.layout import Layout, concatenate, cut, join
+from loopless.fused.lowering import lower
 from loopless.fused.optimizers import Settings
 
 HALVES = {np.dtype(np.float16), np.dtype(jnp.bfloat16)}
@@ -110,7 +111,7 @@ def build(recipe: Recipe) -> tuple[Callable, list[Layout]]:
         key = jax.random.key(seed)
 
         def update(carry: tuple, x: tuple) -> tuple:
-            k, here, row = x
+            k, here, row, known = x
             state, counts = list(carry[0]), list(carry[1])
             drawn = here if indices is None else [leaf[here[0]] for leaf in batch]
             results = []
@@ -119,10 +120,15 @@ def build(recipe: Recipe) -> tuple[Callable, list[Layout]]:
                 if part.captured.random:
                     own = jax.random.fold_in(jax.random.fold_in(key, k), number)
 
-                def take(state: list, count: Any, part: Part = part, own: Any = own) -> tuple:
+                seen = known[number]
+
+                def take(
+                    state: list, count: Any, part: Part = part, own: Any = own, seen: Any = seen
+                ) -> tuple:
                     table = lax.dynamic_index_in_dim(numbers, count, keepdims=False)
                     leaves = [*drawn, *others]
-                    return _take(recipe, part, state, inputs, count, table, row, leaves, own)
+                    arguments = state, inputs, count, table, row, leaves, own, seen
+                    return _take(recipe, part, *arguments)
 
                 if part.every == 1:
                     state, counts[number], result = take(state, counts[number])
@@ -139,9 +145,10 @@ def build(recipe: Recipe) -> tuple[Callable, list[Layout]]:
         here = batch if indices is None else [indices]
         if recipe.updates is None:
             here = [leaf[0] for leaf in here] if recipe.gathered else here
-            carry, results = update(carry, (0, here, numbers[0]))
+            carry, results = update(carry, (0, here, numbers[0], [{} for _ in recipe.parts]))
         else:
-            xs = jnp.arange(recipe.updates), here, numbers
+            known = [_foresee(recipe, part, inputs, leaves, indices) for part in recipe.parts]
+            xs = jnp.arange(recipe.updates), here, numbers, known
             carry, results = lax.scan(update, carry, xs)
         cells = recipe.cells(carry[0])
         layouts[:] = [join([*cells, *jax.tree.leaves(results)])[0]]
@@ -161,13 +168,12 @@ def _take(
     rates: Any,
     leaves: list,
     key: Any,
+    known: dict[str, Any],
 ) -> tuple:
     """Return the state, the count and the results after one update of one part."""
-    cells = [*recipe.cells(state), *inputs]
-    nothing = np.zeros((), np.float32)
-    tensors = [nothing if cell is None else cells[cell] for cell in part.arguments]
+    tensors = _tensors(part, [*recipe.cells(state), *inputs])
     keyword = {"key": key} if part.captured.random else {}
-    value, *outputs = part.captured.function(*tensors, *leaves, **keyword)
+    value, *outputs = part.captured.function(*tensors, *leaves, **keyword, known=known)
     extras, rest = _cut(outputs, part.captured.extra_tensors)
     gradients, writes = _cut(rest, len(part.captured.reached))
     vectors = [_wide(concatenate([gradients[n] for n in m.gradients])) for m in part.movers]
@@ -186,6 +192,47 @@ def _take(
         state[segment] = jnp.where(finite, array, state[segment]) if recipe.skip else array
     taken = finite.astype(jnp.int32) if recipe.skip else 1
     return state, count + taken, (value, finite.astype(value.dtype), extras)
+
+
+def _tensors(part: Part, cells: list) -> list:
+    """Return what a loss reads; a number stands for what it does not."""
+    nothing = np.zeros((), np.float32)
+    return [nothing if cell is None else cells[cell] for cell in part.arguments]
+
+
+def _foresee(
+    recipe: Recipe, part: Part, inputs: list, leaves: list, indices: Any
+) -> dict[str, Any]:
+    """Return what the updates do not change of a loss, such as a target network's outputs [K, …].
+
+    Many small products become one that is large.
+    """
+    assert recipe.updates is not None
+    if part.every > 1:
+        return {}
+    moving = {place for place, cell in enumerate(part.arguments) if (cell or 0) < recipe.state}
+    count = len(part.arguments)
+    graph = part.captured.graph
+    nodes = early.find(graph, moving, range(count, count + recipe.batch))
+    size = early.chunk(graph, nodes, recipe.updates)
+    if size < 2:
+        return {}
+    function = lower(graph, only=nodes)
+    batch, others = _cut(leaves, recipe.batch)
+    if indices is not None:
+        others = others[:-1]
+
+    def compute(here: list) -> list:
+        drawn = here if indices is None else [leaf[here[0]] for leaf in batch]
+        return function(*tensors, *drawn, *others)
+
+    tensors = _tensors(part, [*[np.zeros((), np.float32)] * recipe.state, *inputs])
+    here = batch if indices is None else [indices]
+    if size == recipe.updates:
+        arrays = jax.vmap(compute)(here)
+    else:
+        arrays = lax.map(compute, here, batch_size=size)
+    return {node.name: array for node, array in zip(nodes, arrays, strict=True)}
 
 
 def _move(mover: Mover, state: list, gradient: Any, table: Any, rates: Any) -> dict[int, Any]:
