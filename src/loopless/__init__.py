@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from loopless.kernels.tokens import token_gae
     from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
     from loopless.replay.host.prioritized import PrioritizedReplayBuffer
-    from loopless.replay.host.ring import ReplayBuffer
     from loopless.replay.host.rollout.buffer import RolloutBuffer
+    from loopless.replay.host.uniform import ReplayBuffer
     from loopless.train.api import (
         open_run,
         train_allo,
@@ -63,8 +63,8 @@ _HOMES = {
     "kernels.tokens": ("token_gae",),
     "replay.host.episodic.buffer": ("EpisodicReplayBuffer",),
     "replay.host.prioritized": ("PrioritizedReplayBuffer",),
-    "replay.host.ring": ("ReplayBuffer",),
     "replay.host.rollout.buffer": ("RolloutBuffer",),
+    "replay.host.uniform": ("ReplayBuffer",),
     "train.api": (
         "open_run",
         "train_allo",

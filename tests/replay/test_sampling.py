@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loopless.replay.host.prioritized import PrioritizedReplayBuffer
-from loopless.replay.host.ring import ReplayBuffer
+from loopless.replay.host.uniform import ReplayBuffer
 
 FIELDS = {
     "obs": {"near": ((3,), np.float32), "image": ((20, 20), np.uint8)},

@@ -18,7 +18,10 @@ from support.compare import assert_close
 from support.q_learning import Watched
 
 VARIANTS = loops.VARIANTS
-STATS = ("gold_reward", "gold_rewarded", "kept", "actions", "kl", "entropy")
+STATS = (
+    "gold_reward", "gold_rewarded", "kept", "actions", "kl", "entropy",
+    "reward_mean", "reward_max", "reward_min", "gold_cross_entropy",
+)  # fmt: skip
 NAMES = ("student_logits", "critic_logits", "targets")
 
 

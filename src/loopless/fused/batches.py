@@ -23,10 +23,12 @@ def flatten(tree: Any) -> tuple[list, Any]:
     """Return the leaves of a tree in order, and its structure, which can be compared and hashed."""
     if tree.__class__ in _PLAIN:
         return [tree], None
-    if tree.__class__ is dict:
-        leaves = list(tree.values())
+    if isinstance(tree, dict):
+        leaves = list(dict.values(tree))  # a field of a `Batch` may be called "values"
         if _PLAIN.issuperset(map(type, leaves)):
-            return leaves, tuple(tree)
+            if tree.__class__ is dict:
+                return leaves, tuple(tree)
+            return leaves, (tree.__class__, tuple(tree), (None,) * len(leaves))
     if tree.__class__ is tuple:
         if not _LEAVES.issuperset(map(type, tree)):
             _LEAVES.update(type(x) for x in tree if not isinstance(x, dict | list | tuple))
@@ -38,7 +40,7 @@ def flatten(tree: Any) -> tuple[list, Any]:
 
 def _flatten(tree: Any, leaves: list) -> Any:
     if isinstance(tree, dict):
-        parts = [_flatten(part, leaves) for part in tree.values()]
+        parts = [_flatten(part, leaves) for part in dict.values(tree)]
         if type(tree) is dict and not any(parts):
             return tuple(tree)
         return type(tree), tuple(tree), tuple(parts)

@@ -21,39 +21,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loopless.arrays import checks
 from loopless.arrays.checks import is_array
 from loopless.arrays.dispatch import flat, with_gradients
 from loopless.arrays.library import NUMBER, NUMPY, Library, compiled_once
+from loopless.kernels.policy_arguments import Batch, check
 
 _BOOL = np.dtype(np.bool_)
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _MOST = sys.float_info.max
 _LARGEST = {_SINGLE: float(np.finfo(_SINGLE).max), _DOUBLE: float(np.finfo(_DOUBLE).max)}
-_NUMPY_NUMBER = (np.number, np.ndarray)  # as a tuple: torch.compile cannot trace a union
 # Empty arrays stand for optional arguments that were left out.
 _NO_FLAGS = np.empty(0, _BOOL)
 _NO_ENTRIES = {_SINGLE: np.empty(0, _SINGLE), _DOUBLE: np.empty(0, _DOUBLE)}
-
-
-class _Batch(NamedTuple):
-    """The arguments of either loss; the plain one has no old log-probabilities and no clips."""
-
-    log_probs: Any
-    old_log_probs: Any
-    advantages: Any
-    values: Any
-    returns: Any
-    entropies: Any
-    old_values: Any
-    valid: Any
-    clip: Any
-    value_coefficient: Any
-    entropy_coefficient: Any
-    value_clip: Any
-
-
-_NUMBERS = "clip", "value_coefficient", "entropy_coefficient", "value_clip"
 
 
 class PPOParts(NamedTuple):
@@ -88,6 +67,10 @@ def ppo_loss(
     value_clip=None,
     old_values=None,
     valid=None,
+    weights=None,
+    masks=None,
+    entropy_floor=0.0,
+    floor_coefficient=0.0,
 ) -> tuple[Any, PPOParts]:
     """Return PPO's loss: clipped surrogate, value loss and entropy, means over valid entries.
 
@@ -110,11 +93,35 @@ def ppo_loss(
     have a gradient of exactly 0; without a valid entry all is 0, the gradients too. In eager
     PyTorch a second derivative is an error; transforms of either library take it.
 
+    `weights` [...] multiply each entry of all three means, and are constants; the divisor stays the
+    number of valid entries. An entry of weight 0 is out, whatever it holds.
+
+    An action may be made of several heads. Then `log_probs`, `old_log_probs` and `entropies` are
+    dicts of arrays by head, each with its own ratio; `masks`, a dict of flags, says where a head
+    counts, and its means are over these entries. `advantages`, `clip`, `entropy_coefficient` and
+    `entropy_floor` are one for all heads, or dicts. The policy loss is the sum over heads, and
+
+        loss = Σ_h policy_loss_h + value_coefficient · value_loss
+               − Σ_h entropy_coefficient_h · mean H_h
+               + floor_coefficient · Σ_h max(0, entropy_floor_h − mean H_h)²
+
+    without the last term for a head that counts nowhere. The parts entropy, approximate_kl and
+    clip_fraction are then dicts. Weights and heads are differentiated by your library.
+
     Returns (loss, PPOParts), in the widest dtype of the arrays.
 
     Schulman et al. 2017, eq. 7 and 9. Loop twin: `reference.policy_gradient.ppo_loss`.
     """
     old_values = None if value_clip is None else old_values
+    if weights is not None or isinstance(log_probs, dict) or floor_coefficient or masks is not None:
+        from loopless.kernels import policy_heads
+
+        numbers = clip, value_coefficient, entropy_coefficient, value_clip
+        loss, parts = policy_heads.loss(
+            (log_probs, old_log_probs, advantages, values, returns, entropies, old_values),
+            numbers, valid, weights, masks, entropy_floor, floor_coefficient,
+        )  # fmt: skip
+        return loss, PPOParts(*parts)
     arrays = log_probs, old_log_probs, advantages, values, returns, entropies, old_values, valid
     batch = *arrays, clip, value_coefficient, entropy_coefficient, value_clip
     inputs = log_probs, values, entropies
@@ -152,17 +159,17 @@ def policy_gradient_loss(
     return loss, PolicyGradientParts(*parts)
 
 
-def _is_cut(where, change, pushes, clip):
+def is_cut(where, change, pushes, clip):
     """Return whether the clipped side counts: ρ − 1 is past ε in the direction that A pushes."""
     return where(pushes > 0, change < -clip, change > clip)
 
 
-def _bounded_error(limit, away, old_errors, value_clip):
+def bounded_error(limit, away, old_errors, value_clip):
     """Return the error of the value, clipped to within `value_clip` of the old value."""
     return old_errors + limit(away, -value_clip, value_clip)
 
 
-def _is_unclipped(errors, bounded, away, value_clip):
+def is_unclipped(errors, bounded, away, value_clip):
     """Return whether the unclipped error counts; false for NaN, which then shows in `bounded`."""
     return (abs(away) <= value_clip) | (abs(bounded) <= abs(errors))
 
@@ -170,11 +177,11 @@ def _is_unclipped(errors, bounded, away, value_clip):
 def _losses(function: str, derivatives: bool, *fields):
     """Return (loss, *parts), and the derivatives of the loss if `derivatives` is true, else ().
 
-    `fields` are those of a `_Batch`.
+    `fields` are those of a `Batch`.
     """
     if _is_plain(function, *fields):
         return _numpy_losses(fields[0].dtype, derivatives, *fields)
-    library, dtype, batch = _check(function, _Batch(*fields))
+    library, dtype, batch = check(function, Batch(*fields))
     if library is NUMPY:
         return _numpy_losses(dtype, derivatives, *batch)
     composed = compiled_once(library, _composed_losses, (0, 1, 2))
@@ -212,69 +219,6 @@ def _is_plain(
         and entropy_coefficient.__class__ in NUMBER
         and 0 <= entropy_coefficient <= _MOST
     )
-
-
-def _check(function: str, batch: _Batch):
-    """Return the library, the dtype of the results, and the batch as the formulas want it."""
-    arrays = {name: x for name, x in batch._asdict().items() if name not in (*_NUMBERS, "valid")}
-    valid = batch.valid
-    required = ["value_coefficient", "entropy_coefficient"]
-    if function == "ppo_loss":
-        required.append("clip")
-    else:
-        del arrays["old_log_probs"]
-    if batch.value_clip is None:
-        del arrays["old_values"]
-    elif batch.old_values is None:
-        raise ValueError(
-            f"{function}: value_clip={batch.value_clip} needs old_values. Pass the values that the "
-            f"policy predicted during the rollout, or leave value_clip out."
-        )
-    arguments = checks.Arguments(function, "log_probs", batch.log_probs)
-    shape = batch.log_probs.shape
-    everything = arrays if valid is None else arrays | {"valid": valid}
-    for name, x in everything.items():
-        arguments.alike(name, x)
-    other = {name: tuple(x.shape) for name, x in everything.items() if x.shape != shape}
-    if other:
-        listed = " and ".join([f"{name} has shape {x}" for name, x in other.items()])
-        raise ValueError(
-            f"{function}: {listed}; all arrays must have the shape of log_probs, {tuple(shape)}. "
-            f"Nothing is broadcast or squeezed here."
-        )
-    dtypes = [arguments.floating(name, x) for name, x in arrays.items()]
-    dtype = functools.reduce(arguments.library.promote, dtypes)
-    checked = {
-        name: _check_number(arguments, name, x)
-        for name, x in batch._asdict().items()
-        if name in _NUMBERS and (x is not None or name in required)
-    }
-    if valid is not None:
-        checked["valid"] = arguments.boolean("valid", valid)
-    return arguments.library, dtype, batch._replace(**checked)
-
-
-def _check_number(arguments: checks.Arguments, name: str, x) -> Any:
-    """Return `x`, a number of at least 0 or a 0-d array; only NumPy's value is checked."""
-    function = arguments.function
-    if isinstance(x, _NUMPY_NUMBER) and x.ndim == 0:
-        x = x.item()
-    if isinstance(x, NUMBER):
-        x = checks.real(function, name, x)
-        may_be_infinite = name in ("clip", "value_clip")  # to clip nothing
-        if not x >= 0 or (x == math.inf and not may_be_infinite):
-            bound = "at least 0" if may_be_infinite else "finite and at least 0"
-            raise ValueError(f"{function}: {name} must be {bound}; received {x}.")
-        return x
-    arguments.alike(name, x)
-    if x.ndim:
-        raise ValueError(
-            f"{function}: {name} has shape {tuple(x.shape)}; it must be one number for all "
-            f"entries, a 0-d array at most."
-        )
-    if arguments.library.kind(x) not in "fi":
-        raise TypeError(f"{function}: {name} has dtype {x.dtype}; it must be a number.")
-    return x
 
 
 def _numpy_losses(
@@ -315,10 +259,10 @@ def _numpy_losses(
 def _kernel() -> Callable:
     from loopless.compiled import losses
 
-    return losses.policy_gradient_losses(_is_cut, _bounded_error, _is_unclipped)
+    return losses.policy_gradient_losses(is_cut, bounded_error, is_unclipped)
 
 
-def _composed_losses(library: Library, dtype, derivatives: bool, batch: _Batch):
+def _composed_losses(library: Library, dtype, derivatives: bool, batch: Batch):
     """Return what `_losses` does, by operations on whole arrays."""
     wide, valid = library.wide(dtype), batch.valid
 
@@ -363,11 +307,11 @@ def _policy_terms(library: Library, derivatives, batch, fixed, filled) -> Any:
     log_probs = library.cast(batch.log_probs, pushes.dtype)
     if batch.old_log_probs is None:
         return filled(log_probs) * pushes, pushes
-    clip = _finite(library, batch.clip, fixed, pushes.dtype)
+    clip = finite(library, batch.clip, fixed, pushes.dtype)
     log_ratio = filled(log_probs - fixed(batch.old_log_probs))
     still = library.constant(log_ratio)
     change = xp.expm1(still)  # ρ − 1
-    cut = _is_cut(xp.where, change, pushes, clip)
+    cut = is_cut(xp.where, change, pushes, clip)
     # The part that is cut off must not enter the derivative as 0·∞ either.
     followed = change if derivatives else xp.expm1(xp.where(cut, 0, log_ratio))
     surrogate = (1 + xp.where(cut, xp.clip(change, -clip, clip), followed)) * pushes
@@ -383,16 +327,16 @@ def _value_errors(library: Library, derivatives, batch, fixed, filled) -> Any:
     errors = filled(library.cast(batch.values, returns.dtype) - returns)
     if batch.value_clip is None:
         return errors, errors
-    value_clip = _finite(library, batch.value_clip, fixed, returns.dtype)
+    value_clip = finite(library, batch.value_clip, fixed, returns.dtype)
     old_values = fixed(batch.old_values)
     away = filled(fixed(batch.values) - old_values)  # 0 in padding, which is therefore unclipped
-    bounded = _bounded_error(xp.clip, away, old_values - returns, value_clip)
-    unclipped = _is_unclipped(library.constant(errors), bounded, away, value_clip)
+    bounded = bounded_error(xp.clip, away, old_values - returns, value_clip)
+    unclipped = is_unclipped(library.constant(errors), bounded, away, value_clip)
     slopes = xp.where(unclipped, errors, 0) if derivatives else None
     return xp.where(unclipped, errors, bounded), slopes
 
 
-def _finite(library: Library, x, fixed, wide):
+def finite(library: Library, x, fixed, wide):
     """Return x made finite, so that an infinite ratio is clipped and not multiplied by 0."""
     largest = float(library.xp.finfo(wide).max)
     return min(x, largest) if isinstance(x, NUMBER) else library.at_most(fixed(x), largest)

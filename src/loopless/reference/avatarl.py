@@ -37,6 +37,7 @@ class Position(NamedTuple):
     gradient: list[float]  # of this position's loss by its student logits
     entropy: float  # of the student over the vocabulary, at the variant's temperature
     divergence: float  # KL of the normalized rewards from that
+    log_gold: float  # log-probability of gold, by that
 
 
 def avatarl_loss(student_logits, critic_logits, targets, *, mask=None, **settings):
@@ -50,6 +51,10 @@ def avatarl_loss(student_logits, critic_logits, targets, *, mask=None, **setting
         "actions": _mean([float(len(p.actions)) for p in positions]),
         "kl": _mean([p.divergence for p in positions]),
         "entropy": _mean([p.entropy for p in positions]),
+        "reward_mean": _mean([math.fsum(p.rewards.values()) / len(p.actions) for p in positions]),
+        "reward_max": _mean([max(p.rewards.get(i, 0.0) for i in p.actions) for p in positions]),
+        "reward_min": _mean([min(p.rewards.get(i, 0.0) for i in p.actions) for p in positions]),
+        "gold_cross_entropy": _mean([-p.log_gold for p in positions]),
     }
     return _mean([p.loss for p in positions]), stats
 
@@ -132,7 +137,7 @@ def position(z: list[float], c: list[float], y: int, settings: Settings) -> Posi
     w_r, w_m = _weights(mentor, settings)
     u = {i: _power(reality[i], w_r) * _power(mentor[i], w_m) for i in actions}
     rewards = _target(u, y) if settings.variant == "fixed" else _rewards(u, settings)
-    return _loss(z, actions, rewards, settings)
+    return _loss(z, y, actions, rewards, settings)
 
 
 def _best(x, k):
@@ -192,7 +197,7 @@ def _target(u, y):
     return {i: kept[i] / sum_kept if i in kept else 0.0 for i in u}
 
 
-def _loss(z, actions, rewards, settings):
+def _loss(z, y, actions, rewards, settings):
     beta, n, size = settings.entropy_coefficient, len(actions), range(len(z))
     total = math.fsum(rewards.values())
     divisor = 1.0 if settings.variant == "fixed" else n + TINY
@@ -225,7 +230,8 @@ def _loss(z, actions, rewards, settings):
     if total > 0:
         target = {i: r / total for i, r in rewards.items() if r > 0}
         divergence = sum(t * (math.log(t) - seen[i]) for i, t in target.items())
-    return Position(actions, rewards, loss, gradient, entropy, divergence)
+    log_gold = (seen if settings.variant == "subset" else log_pi)[y]
+    return Position(actions, rewards, loss, gradient, entropy, divergence, log_gold)
 
 
 def _log_softmax(x):

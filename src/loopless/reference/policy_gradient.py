@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from loopless.reference.policy_heads import heads_loss
 from loopless.reference.scan import data, flags
 
 
@@ -42,6 +43,10 @@ def ppo_loss(
     value_clip=None,
     old_values=None,
     valid=None,
+    weights=None,
+    masks=None,
+    entropy_floor=0.0,
+    floor_coefficient=0.0,
 ):
     """Return PPO's loss and its parts, means over the valid entries.
 
@@ -50,8 +55,17 @@ def ppo_loss(
         value_loss = ½ mean e²          e the error of V, or of the clipped V if that is larger
         loss = policy_loss + value_coefficient · value_loss − entropy_coefficient · mean H
 
-    Without a valid entry everything is 0. Schulman et al. 2017, eq. 7 and 9.
+    Without a valid entry everything is 0. Schulman et al. 2017, eq. 7 and 9. Weights and several
+    heads are in `policy_heads`.
     """
+    if weights is not None or isinstance(log_probs, dict) or floor_coefficient:
+        loss, parts = heads_loss(
+            log_probs, old_log_probs, advantages, values, returns, entropies, clip=clip,
+            value_coefficient=value_coefficient, entropy_coefficient=entropy_coefficient,
+            value_clip=value_clip, old_values=old_values, valid=valid, weights=weights, masks=masks,
+            entropy_floor=entropy_floor, floor_coefficient=floor_coefficient,
+        )  # fmt: skip
+        return loss, PPOParts(*parts)
     shape = np.shape(log_probs)
     fields = [data(x, shape) for x in (log_probs, old_log_probs, advantages, values, returns)]
     log_probs, old_log_probs, advantages, values, returns = fields

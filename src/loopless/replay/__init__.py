@@ -6,8 +6,8 @@ buffers in memory or in mapped files, and saves them. `fields`, `casts` and `sam
 
 from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 from loopless.replay.host.prioritized import Linear, PrioritizedReplayBuffer
-from loopless.replay.host.ring import ReplayBuffer
 from loopless.replay.host.rollout.buffer import RolloutBuffer
+from loopless.replay.host.uniform import ReplayBuffer
 
 __all__ = [
     "EpisodicReplayBuffer",

@@ -56,6 +56,11 @@ def parse_field(pair, library) -> Field:
     shape, dtype = pair
     shape = tuple(map(int, shape)) if isinstance(shape, tuple | list) else (int(shape),)
     name = dtype_name(dtype)
+    if name.startswith(("str", "bytes", "object", "void", "datetime", "timedelta")):
+        raise TypeError(
+            "only numbers are stored; store a number for each text or object, such as its place in "
+            "a list of your own"
+        )
     library.dtype(name)
     return Field(shape, name)
 

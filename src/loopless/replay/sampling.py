@@ -6,7 +6,8 @@ The kernels that fill the block are in `loopless.compiled`.
 """
 
 import math
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from operator import index
@@ -128,7 +129,7 @@ class Plan:
         if out is None:
             if library != "numpy":
                 arrays = _as_library(library, arrays)
-            return unflatten(arrays) if self.nested else arrays
+            return as_batch(unflatten(arrays) if self.nested else arrays, nested=self.nested)
         for name, array in self._flatten(where, out).items():
             if name not in self.large:
                 array[...] = arrays[name]
@@ -211,3 +212,77 @@ def _as_library(library: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     import jax.numpy as jnp
 
     return {name: jnp.asarray(array) for name, array in arrays.items()}
+
+
+class Batch(dict[str, Any]):
+    """A dict of arrays whose fields are attributes, too: batch["obs"] is batch.obs.
+
+    A field wins over a method of dict of the same name; dict.items(batch) is always the method.
+    JAX and PyTorch know it as a tree, so that jit, vmap and tree_map take it as they take a dict,
+    if they were imported before the batch was made.
+    """
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        return super().__getattribute__(name)
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted({*super().__dir__(), *dict.keys(self)})
+
+    def __reduce__(self) -> Any:
+        return Batch, (dict(self),)
+
+
+def as_batch(tree: dict[str, Any], *, nested: bool) -> Batch:
+    """Return a dict of arrays, and the dicts in it if it is `nested`, as batches."""
+    if len(_registered) < 2:
+        _register()
+    if nested:
+        tree = {k: as_batch(x, nested=True) if x.__class__ is dict else x for k, x in tree.items()}
+    return Batch(tree)
+
+
+_registered: set[str] = set()
+
+
+def _register() -> None:
+    """Make batches trees of the libraries that are there."""
+    if "jax" not in _registered and "jax" in sys.modules and "jax.tree_util" in sys.modules:
+        tree_util = sys.modules["jax.tree_util"]
+
+        def pair(name: str, x: Any) -> tuple:
+            return tree_util.DictKey(name), x
+
+        _registered.add("jax")
+        tree_util.register_pytree_with_keys(
+            Batch,
+            lambda batch: (list(map(pair, (names := _keys(batch)), _parts(batch, names))), names),
+            lambda names, parts: Batch(zip(names, parts, strict=True)),
+            lambda batch: (_parts(batch, names := _keys(batch)), names),
+        )
+    if "torch" not in _registered and "torch" in sys.modules:
+        from torch.utils import _pytree
+
+        def with_keys(batch: Any) -> Any:
+            names = list(batch)
+            return [(_pytree.MappingKey(name), batch[name]) for name in names], names
+
+        _registered.add("torch")
+        _pytree.register_pytree_node(
+            Batch,
+            lambda batch: (list(dict.values(batch)), list(batch)),
+            lambda parts, keys: Batch(zip(keys, parts, strict=True)),
+            serialized_type_name="loopless.replay.Batch",
+            flatten_with_keys_fn=with_keys,
+        )
+
+
+def _keys(batch: Batch) -> tuple[str, ...]:
+    return tuple(sorted(batch))
+
+
+def _parts(batch: Batch, names: tuple[str, ...]) -> list:
+    return [batch[name] for name in names]

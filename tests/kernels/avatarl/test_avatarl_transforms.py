@@ -278,3 +278,24 @@ def test_the_loop_whose_operations_are_counted_gives_the_same_loss():
     z, c, y = TORCH.arguments(positions((64,), 65, 64), "float32").values()
     loss, _ = avatarl_loss(z, c, y, top_k=4, variant="original")
     assert_close(loss.item(), looped_original(z, c, y, 4).item(), "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["fixed", "subset"])
+def test_a_compiled_program_of_pytorch_gives_loss_statistics_and_gradient(variant):
+    torch.manual_seed(0)
+    student, critic = torch.randn(2, 3, 4, 11, dtype=torch.float64)
+    gold = torch.randint(0, 11, (3, 4))
+
+    def run(function):
+        logits = student.clone().requires_grad_()
+        loss, stats = function(logits, critic, gold)
+        loss.backward()
+        return [loss.detach(), *stats.values(), logits.grad]
+
+    def loss_of(logits, critic, gold):
+        return avatarl_loss(logits, critic, gold, top_k=3, variant=variant)
+
+    compiled = torch.compile(loss_of, backend="aot_eager", fullgraph=True)
+    for x, y in zip(run(compiled), run(loss_of), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-14)

@@ -12,7 +12,7 @@ from loopless import process
 from loopless.reference.replay import TransitionList
 from loopless.replay.host.packed import Successors
 from loopless.replay.host.prioritized import PrioritizedReplayBuffer
-from loopless.replay.host.ring import ReplayBuffer
+from loopless.replay.host.uniform import ReplayBuffer
 
 GAMMA = 0.9
 OBSERVATION = {"near": ((2,), np.float32), "image": ((5, 60), np.uint8)}  # one packed, one apart

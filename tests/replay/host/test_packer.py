@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loopless.replay.host.packer import CODES, Packer
 from loopless.replay.host.prioritized import PrioritizedReplayBuffer
-from loopless.replay.host.ring import ReplayBuffer
+from loopless.replay.host.uniform import ReplayBuffer
 
 VALUES = [True, False, 0, 1, -3, 255, 256, 2**31, 2**53 + 1, 2**63, 0.1, -2.5, 3.5e38, 1e300,
           math.inf, math.nan, np.float32(0.1), np.float64(0.1), np.int64(-7), np.int32(7),

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from loopless import process
 from loopless.reference.replay import TransitionList
-from loopless.replay.host.ring import ReplayBuffer
+from loopless.replay.host.uniform import ReplayBuffer
 
 GAMMA = 0.9
 FIELDS = {
@@ -600,7 +600,7 @@ def test_broken_copies_are_caught(broken):
 @pytest.mark.slow
 def test_declaring_and_adding_does_not_import_numba():
     code = (
-        "import sys; from loopless.replay.host.ring import ReplayBuffer; "
+        "import sys; from loopless.replay.host.uniform import ReplayBuffer; "
         "b = ReplayBuffer(3, {'x': ((), 'int64')}); b.add(x=1); assert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,7 +11,7 @@ import safetensors.numpy
 
 from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
 from loopless.replay.host.prioritized import PrioritizedReplayBuffer
-from loopless.replay.host.ring import ReplayBuffer
+from loopless.replay.host.uniform import ReplayBuffer
 
 FIELDS = {
     "obs": {"near": ((3,), np.float32), "image": ((20, 20), np.uint8)},

@@ -29,8 +29,9 @@ CACHED = 1 << 15  # logits in a block at most, so that its rows stay in the seco
 NUMBERS = 7
 REALITY, CRITIC, SMOOTHING, SCALE, CLAMP, BONUS, SHARE = range(NUMBERS)
 # Rows of `state`, what is computed of each position; the first are the columns of `sheet`
-COLUMNS, STATE = 7, 17
-LOSS, GOLD_REWARD, GOLD_REWARDED, KEPT, N, KL, ENTROPY_OF_POLICY = range(COLUMNS)
+COLUMNS, STATE = 11, 21
+LOSS, GOLD_REWARD, GOLD_REWARDED, KEPT, N, KL, ENTROPY_OF_POLICY = range(7)
+REWARD_MEAN, REWARD_MAX, REWARD_MIN, GOLD_LOSS = range(7, COLUMNS)
 MEAN, GOLD_TERM, OTHER_TERM, TOP, TOTAL, FACTOR, GAINED, PUSHED, ALPHA, BETA = range(COLUMNS, STATE)
 
 times = register_jitable(recipe.times)
@@ -54,7 +55,7 @@ def evaluate(variant, confident, k, size, student, critic, gold, counted, number
     student, critic: flat memory, and where in it each row of `size` logits starts.
     numbers: [N, 7], the weights of reality and critic (unless `confident`), label smoothing,
         reward scale, reward clamp, β, and the position's share in the mean.
-    sheet: [N, 7], the loss and then the statistics in the order of `recipe.STATS`.
+    sheet: [N, 11], the loss and then the statistics in the order of `recipe.STATS`.
     gradient: [N, size], or [N, 0] if it is not wanted.
 
     Rows that are not counted come out 0; rows that are no distribution (NaN, +inf, or nothing above
@@ -288,11 +289,17 @@ def _evaluate(variant, lanes, rate, log_pi, present, rewards, settings, state, p
         divisor[i] = constants.one if variant == FIXED else state[N, i] + constants.tiny
         factor[i] = rate * share[i] / divisor[i]
         kept[i] = 0
+        state[REWARD_MEAN, i] = total[i] / state[N, i]
+        state[REWARD_MAX, i] = state[REWARD_MIN, i] = rewards[0, i]  # gold is always present
+        state[GOLD_LOSS, i] = -log_pi[0, i]
     for j in range(width):
-        reward, push = rewards[j], pushed[j]
+        reward, push, here = rewards[j], pushed[j], present[j]
+        largest, smallest = state[REWARD_MAX], state[REWARD_MIN]
         for i in range(lanes):
             push[i] = reward[i]
             kept[i] += select(reward[i] > 0, constants.one, 0)
+            largest[i] = select(reward[i] > largest[i], reward[i], largest[i])
+            smallest[i] = select(here[i] & (reward[i] < smallest[i]), reward[i], smallest[i])
     if variant == ORIGINAL:
         for j in range(width):
             logs, push = log_pi[j], pushed[j]

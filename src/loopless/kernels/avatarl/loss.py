@@ -72,8 +72,9 @@ def avatarl_loss(
 
     Returns (loss, stats): means over the same positions of "gold_reward" (R or T of gold),
     "gold_rewarded" (share where it is above 0), "kept" (actions with a reward), "actions" (n), "kl"
-    (of the normalized rewards from π) and "entropy" (of π; in "subset" π is that of "full"). All
-    in float32, or float64 if the logits are.
+    (of the normalized rewards from π), "entropy" (of π; in "subset" π is that of "full"),
+    "reward_mean", "reward_max" and "reward_min" (over the actions of a position) and
+    "gold_cross_entropy" (−log π of gold). All in float32, or float64 if the logits are.
 
     Loop twin: `reference.avatarl.avatarl_loss`.
     """

@@ -16,7 +16,10 @@ from loopless.arrays.library import Library
 
 VARIANTS = ("fixed", "original", "subset", "full")
 FIXED, ORIGINAL, SUBSET, FULL = range(len(VARIANTS))
-STATS: tuple[str, ...] = ("gold_reward", "gold_rewarded", "kept", "actions", "kl", "entropy")
+STATS: tuple[str, ...] = (
+    "gold_reward", "gold_rewarded", "kept", "actions", "kl", "entropy",
+    "reward_mean", "reward_max", "reward_min", "gold_cross_entropy",
+)  # fmt: skip
 TINY = 1e-8  # in the divisions of the published code
 FLOOR = 1e-10  # in the logarithms of the published original
 
@@ -216,6 +219,11 @@ def evaluate(
         n,
         kl,
         entropy,
+        total / n,
+        xp.amax(rewards, 0),
+        # a reward is at least 0, and what is not present counts for nothing
+        xp.amin(where(present, rewards, xp.inf), 0),
+        -where(is_gold, log_pi, 0).sum(0),
     )
     losses = loss(gained, divisor, bonus, entropy)
     named: dict[str, Any] = dict(zip(STATS, stats, strict=True))

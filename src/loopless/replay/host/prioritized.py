@@ -110,15 +110,18 @@ class PrioritizedReplayBuffer(Ring, Persistent):
         batches: int | None = None,
         *,
         beta: float | Callable[[int], float] = 0.4,
+        newest: int | Literal["since_last_sample"] = 0,
         out: Mapping[str, Any] | None = None,
         library: str = "numpy",
     ) -> Any:
-        """Return a dict of new arrays [batch_size, ...], or [batches, batch_size, ...].
+        """Return a `Batch`, a dict of new arrays [batch_size, ...] or [batches, batch_size, ...].
 
         "indices" are the slots, "weights" are w_i = (N·P(i))^−β divided by the largest of the
         batch. Each batch is stratified: one draw from each of `batch_size` equal parts of the sum.
         A callable `beta`, such as `Linear(0.4, 1.0, 100_000)`, is called with the number of batches
-        drawn before. With `out`, a dict like the result, its arrays are filled instead.
+        drawn before. `newest` is that of `ReplayBuffer.sample`: these entries are there whatever
+        their priority, and get the weight that a draw of them would have, the largest if their
+        priority is 0. With `out`, a dict like the result, its arrays are filled instead.
         `library` is "numpy", "torch" (sharing memory) or "jax".
         """
         where = "PrioritizedReplayBuffer.sample"
@@ -126,6 +129,7 @@ class PrioritizedReplayBuffer(Ring, Persistent):
         lock.acquire()  # half the cost of a `with`
         try:
             plan = self._plan(where, batch_size, batches)
+            newest = self._count_newest(where, newest, batch_size)
             exponent = beta(self._batches_drawn) if callable(beta) else beta
             _check_exponent(where, "beta", exponent)
             if not self._tree[1] > 0:
@@ -137,11 +141,25 @@ class PrioritizedReplayBuffer(Ring, Persistent):
             indices, weights = arrays["indices"].reshape(-1), arrays["weights"].reshape(-1)
             batch = plan.leading[-1]
             kernels().tree.draw(self._tree, self._random, batch, float(exponent), indices, weights)
+            if newest:
+                self._append_newest(
+                    indices.reshape(-1, batch), weights.reshape(-1, batch), newest, float(exponent)
+                )
             self._gather(plan, block, arrays)
             self._batches_drawn += plan.count // batch
+            self._sampled = self._added
             return plan.deliver(where, arrays, out, library)
         finally:
             lock.release()
+
+    def _append_newest(self, indices, weights, newest: int, beta: float) -> None:
+        """Put the newest transitions at the end of each batch, and weigh the batches anew."""
+        slots = (self._head - newest + np.arange(newest)) % self.capacity
+        indices[:, -newest:] = slots
+        priorities = self._tree[self._leaves + indices]
+        drawn = priorities > 0
+        least = np.where(drawn, priorities, np.inf).min(1, keepdims=True)
+        weights[:] = np.where(drawn, (least / np.where(drawn, priorities, 1.0)) ** beta, 1.0)
 
     @locked
     def update_priorities(self, indices, priorities) -> None:

@@ -1,18 +1,17 @@
-"""A ring of transitions on the host: `ReplayBuffer`, and what it shares with `prioritized`.
+"""A ring of transitions on the host: what the buffers of `uniform` and `prioritized` share.
 
 Transitions lie around a ring in the order in which they came. Their layout in memory is in
 `packed`, what a draw returns in `replay.sampling`, and the kernels that draw and walk along n-step
 windows in `compiled.ring`. Loop twin: `reference.replay`. Device twin: `device.ring`.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from operator import index
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
-from loopless.refusals import check_count, check_names, refuse
+from loopless.refusals import check_choice, check_count, check_names, refuse
 from loopless.replay.casts import NUMPY, convert_all, leading_shape
 from loopless.replay.fields import Field, declaration, flatten, parse_fields, top_name, unflatten
 from loopless.replay.host.packed import PackedRows, Successors, pair_fields
@@ -29,7 +28,7 @@ from loopless.replay.sampling import (
     new_generator,
     plan_draws,
 )
-from loopless.replay.storage.file import UNCHANGED, Persistent, read_fields, read_numbers
+from loopless.replay.storage.file import UNCHANGED, read_fields, read_numbers
 from loopless.replay.storage.memory import choose_storage, readable_bytes
 
 MOST = 2**32 - 1  # transitions, so that a random index needs one multiplication
@@ -81,7 +80,7 @@ class Ring:
         )
         self._single_copy = single_copy
         self._successors = Successors(self._rows, pairs, self._envs) if pairs else None
-        self._head = self._size = 0
+        self._head = self._size = self._added = self._sampled = 0
         give_lock(self)
         self._random = new_generator(seed)
         self._plans: dict[tuple[int, int | None], Plan] = {}
@@ -113,6 +112,16 @@ class Ring:
     def __len__(self) -> int:
         return self._size
 
+    @property
+    def head(self) -> int:
+        """Return the slot that the next transition is written to."""
+        return self._head
+
+    @property
+    def added(self) -> int:
+        """Return how many transitions were added so far, those that were replaced included."""
+        return self._added
+
     def __repr__(self) -> str:
         fields = ", ".join(f"{name} {field}" for name, field in self._fields.items())
         return (
@@ -127,6 +136,7 @@ class Ring:
             packer.write(first, row)
             self._head = (first + 1) % self.capacity
             self._size = min(self.capacity, self._size + 1)
+            self._added += 1
             return first, 1
         where = f"{type(self).__name__}.add"
         flat = flatten(where, values) if self._nested else values
@@ -149,7 +159,21 @@ class Ring:
         self._rows.write(first, leading[0] if leading else None, arrays)
         self._head = (first + count) % self.capacity
         self._size = min(self.capacity, self._size + count)
+        self._added += count
         return first, count
+
+    def _count_newest(self, where: str, newest, batch_size: int) -> int:
+        """Return how many of the newest transitions each batch of a draw ends with."""
+        if newest.__class__ is not int:
+            if newest.__class__ is str:
+                refuse(where, check_choice("newest", newest, ("since_last_sample",)))
+                return min(self._added - self._sampled, batch_size)
+            refuse(where, check_count("newest", newest, 0))
+        if not 0 <= newest <= batch_size:
+            raise ValueError(
+                f"{where}: newest must be from 0 to batch_size={batch_size}; received {newest}."
+            )
+        return int(newest)
 
     def _plan(self, where: str, batch_size, batches) -> Plan:
         """Return the plan for draws of this shape; raise if they cannot be made."""
@@ -249,7 +273,7 @@ class Ring:
         self._take_over(self._read_numbers(where, state, ()))
 
     def _forget(self) -> None:
-        self._head = self._size = 0
+        self._head = self._size = self._added = self._sampled = 0
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -268,12 +292,18 @@ class Ring:
             "envs": self._envs,
             "head": self._head,
             "size": self._size,
+            "added": self._added,
+            "sampled": self._sampled,
             "random": self._random.copy(),
         }
 
     def _read_numbers(self, where: str, state: Mapping[str, Any], fields) -> dict[str, Any]:
         """Return the numbers of a state that also has `fields`, checked."""
         same = ("capacity", "envs")
+        if "added" not in state and {"head", "size"} <= state.keys():  # not counted before
+            full = state["size"] == self.capacity
+            added = state["head"] + self.capacity if full else state["size"]
+            state = {**state, "added": added, "sampled": added}
         numbers = read_numbers(where, state, self._numbers(), fields, same=same)
         refuse(where, self._inconsistent(numbers), note=UNCHANGED)
         return numbers
@@ -281,113 +311,14 @@ class Ring:
     def _inconsistent(self, numbers: Mapping[str, Any]) -> list[str]:
         """Return problems with `numbers` whose types and shapes are right."""
         head, size = numbers["head"], numbers["size"]
-        if head < self.capacity and size <= self.capacity and (size in (head, self.capacity)):
-            return []
-        return [f"head {head} and size {size} do not fit a ring of {self.capacity}"]
+        if not (head < self.capacity and size <= self.capacity and size in (head, self.capacity)):
+            return [f"head {head} and size {size} do not fit a ring of {self.capacity}"]
+        added = numbers["added"]
+        if not size <= added >= numbers["sampled"] or added % self.capacity != head:
+            return [f"added {added} does not fit head {head}, size {size} and what was sampled"]
+        return []
 
     def _take_over(self, numbers: Mapping[str, Any]) -> None:
         self._head, self._size = numbers["head"], numbers["size"]
+        self._added, self._sampled = numbers["added"], numbers["sampled"]
         self._random = numbers["random"]
-
-
-class ReplayBuffer(Ring, Persistent):
-    """A ring of transitions, drawn uniformly and with replacement.
-
-        buffer = ReplayBuffer(100_000, {"obs": ((4,), np.float32), "action": ((), np.int64)})
-        buffer.add(obs=obs, action=action)      # one transition, or [n, ...] of them
-        batch = buffer.sample(256)              # {"obs": [256, 4], "action": [256], "indices"}
-
-    With `n_step` > 1, `sample` gives R = Σ_{k<h} γ^k r_k as "reward", γ^h as "discount", and
-    next_obs, terminated and truncated of the window's last transition. h is n unless the window
-    meets an end (terminated or truncated) or the newest transition. The discount of a terminated
-    window is not 0: mask by `terminated`. The transitions must then be consecutive steps of `envs`
-    interleaved streams, and next_obs at an end must be the true final observation. With `envs` > 1
-    every `add` brings one transition of each stream.
-
-    With `single_copy="obs"`, next_obs is not stored where it is the obs of the same stream's next
-    transition, which halves the bytes of images. `add` and `sample` work as without it.
-
-    With `storage="memmap"` and a new folder `path`, the transitions are in files there, which may
-    be larger than memory. `flush` makes them permanent, `close` flushes, and
-    `ReplayBuffer.open(path)` goes on from the last flush, also after a crash. One process at a
-    time may write.
-
-    Threads may share a buffer: each call has it to itself. After a fork, parent and child each have
-    their own copy in memory, with equal generators, so that both draw the same indices.
-    """
-
-    def __init__(
-        self,
-        capacity: int,
-        fields: Mapping[str, Any],
-        *,
-        seed: int = 0,
-        n_step: int = 1,
-        gamma: float | None = None,
-        envs: int = 1,
-        single_copy: str | None = None,
-        storage: Literal["memory", "memmap"] = "memory",
-        path: str | os.PathLike | None = None,
-    ) -> None:
-        options = {"seed": seed, "n_step": n_step, "gamma": gamma, "envs": envs}
-        options |= {"single_copy": single_copy, "storage": storage, "path": path}
-        super().__init__(capacity, fields, **options)
-
-    def add(self, **transition) -> None:
-        """Append one transition, or [n, ...] of them, in place of the oldest.
-
-        An error lists all that is wrong, and nothing is added.
-        """
-        lock = self._lock
-        lock.acquire()  # half the cost of a `with`
-        try:
-            self._append(transition)
-        finally:
-            lock.release()
-
-    def sample(
-        self,
-        batch_size: int,
-        batches: int | None = None,
-        *,
-        newest: int = 0,
-        out: Mapping[str, Any] | None = None,
-        library: str = "numpy",
-    ) -> Any:
-        """Return a dict of new arrays [batch_size, ...], or [batches, batch_size, ...].
-
-        "indices" are the slots. The last `newest` entries of each batch are the newest transitions,
-        the newest last (combined experience replay). With `out`, a dict like the result, its arrays
-        are filled instead. `library` is "numpy", "torch" (sharing memory) or "jax".
-        """
-        where = "ReplayBuffer.sample"
-        lock = self._lock
-        lock.acquire()  # half the cost of a `with`
-        try:
-            plan = self._plan(where, batch_size, batches)
-            if newest.__class__ is not int:
-                refuse(where, check_count("newest", newest, 0))
-            if not 0 <= newest <= batch_size:
-                raise ValueError(
-                    f"{where}: newest must be from 0 to batch_size={batch_size}; received {newest}."
-                )
-            block, arrays = plan.allocate(where, out, library)
-            rows, ring = self._rows, kernels().ring
-            draw = (
-                self._random,
-                self._size,
-                self._head,
-                rows.capacity,
-                plan.leading[-1],
-                int(newest),
-            )
-            if self._n_step > 1 or self._successors:
-                ring.draw(*draw, arrays["indices"].reshape(-1))
-                self._gather(plan, block, arrays)
-            else:
-                ring.sample(*draw, block, plan.count, rows.packed, rows.stride, plan.table)
-                if plan.large:
-                    plan.gather_large(rows, block, arrays)
-            return plan.deliver(where, arrays, out, library)
-        finally:
-            lock.release()

@@ -29,6 +29,9 @@ def objective(
     return loss_of(config)(student(windows[:, :-1]), critic_logits, windows[:, 1:])
 
 
+LOGGED = ("gold_reward", "gold_rewarded", "kept", "actions", "kl", "entropy")
+
+
 def loss_of(config: AvataRL) -> Callable:
     """Return the loss of `config`: (student's logits, critic's, targets) → loss, statistics."""
     reward_options: dict[str, Any] = {
@@ -41,7 +44,7 @@ def loss_of(config: AvataRL) -> Callable:
     }
 
     def avatarl(logits, critic_logits, targets):
-        return avatarl_loss(
+        loss, stats = avatarl_loss(
             logits,
             critic_logits,
             targets,
@@ -49,6 +52,7 @@ def loss_of(config: AvataRL) -> Callable:
             entropy_coefficient=config.entropy_coefficient,
             **reward_options,
         )
+        return loss, {name: stats[name] for name in LOGGED}
 
     def soft(logits, critic_logits, targets):
         actions, present = avatarl_actions(logits, critic_logits, targets, top_k=config.top_k)

@@ -9,7 +9,7 @@ from support.episodes import Beside, assert_same, buffer_of
 
 from loopless import process
 from loopless.replay.host.episodic.buffer import EpisodicReplayBuffer
-from loopless.replay.host.ring import ReplayBuffer
+from loopless.replay.host.uniform import ReplayBuffer
 
 FIELDS = {
     "obs": {"near": ((3,), np.float32), "image": ((20, 20), np.uint8)},

@@ -108,6 +108,7 @@ class EpisodicReplayBuffer(Persistent):
         terminals=None,
         lengths=None,
         *,
+        valid=None,
         convention: Literal["double", "single", "none"] = "double",
         capacity: int | None = None,
         law: Literal["episode", "transition"] = "episode",
@@ -117,12 +118,14 @@ class EpisodicReplayBuffer(Persistent):
         """Return a buffer with the rows of arrays [episodes, steps, ...], each padded at its end.
 
         `lengths` [episodes] says how many steps of each row count, by default all; rows of length 0
-        are skipped. `convention` is the constructor's `terminals`. Shapes and dtypes are those of
-        the arrays. The capacity is what the rows need, unless a larger one is passed.
+        are skipped. Where `valid` [episodes, steps] is false a step is never drawn, and cuts its
+        segment in two; without `lengths` a row ends at its last valid step. `convention` is the
+        constructor's `terminals`. Shapes and dtypes are those of the arrays. The capacity is what
+        the rows need, unless a larger one is passed.
         """
         where = "EpisodicReplayBuffer.from_padded"
         rows = read_padded(
-            where, flatten(where, {"obs": obs, **fields}), terminals, lengths, convention
+            where, flatten(where, {"obs": obs, **fields}), terminals, lengths, valid, convention
         )
         total = len(rows.horizons)
         capacity = total if capacity is None else capacity

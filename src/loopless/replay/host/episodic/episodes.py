@@ -128,7 +128,9 @@ def read_rows(
     return _mark_rows(where, arrays, counts.astype(np.int64), marks, inside, convention)
 
 
-def read_padded(where: str, values: Mapping[str, Any], terminals, lengths, convention: str) -> Rows:
+def read_padded(
+    where: str, values: Mapping[str, Any], terminals, lengths, valid, convention: str
+) -> Rows:
     """Return the rows of arrays [episodes, steps, ...], the arguments of `from_padded`."""
     arrays = {name: np.asarray(array) for name, array in values.items()}
     like: Any = next(iter(arrays.values()), np.zeros(0))
@@ -140,6 +142,10 @@ def read_padded(where: str, values: Mapping[str, Any], terminals, lengths, conve
     ]
     refuse(where, problems)
     marks = _read_marks(terminals, leading, convention, problems)
+    real = _read_flags("valid", valid, leading, problems)
+    if lengths is None and real is not None:
+        last = steps - np.argmax(real[:, ::-1], 1) if steps else np.zeros(episodes, np.int64)
+        lengths = np.where(real.any(1), last, 0)
     lengths = np.full(episodes, steps) if lengths is None else np.asarray(lengths)
     if lengths.shape != (episodes,) or lengths.dtype.kind not in "iu":
         problems.append(f"lengths must be integers of shape ({episodes},)")
@@ -149,8 +155,9 @@ def read_padded(where: str, values: Mapping[str, Any], terminals, lengths, conve
     inside = np.arange(steps) < lengths[:, None]
     arrays = {name: array[inside] for name, array in arrays.items()}
     marks = None if marks is None else marks[inside]
+    real = None if real is None else real[inside]
     lengths = lengths[lengths > 0].astype(np.int64)
-    return _mark_rows(where, arrays, lengths, marks, None, convention)
+    return _mark_rows(where, arrays, lengths, marks, real, convention)
 
 
 def _mark_rows(where: str, arrays, lengths, marks, valid, convention: str) -> Rows:

@@ -4,6 +4,7 @@ This is what a caller sees. Its loop twin is `tests/support/rollouts.py`.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from loopless.kernels.normalize import normalize
 from loopless.kernels.rollouts import AUTORESETS
 from loopless.refusals import check_choice, check_count, check_names, refuse
-from loopless.replay.casts import LIBRARIES
+from loopless.replay.casts import LIBRARIES, convert_all
 from loopless.replay.fields import Field, flatten, parse_field, parse_fields
 from loopless.replay.host.rollout.columns import Columns, Shuffler, batch_bounds
 from loopless.replay.host.rollout.estimates import Ends, estimate
@@ -41,8 +42,9 @@ class RolloutBuffer:
         buffer.clear()
 
     Each env has its own cursor, so columns may differ in length. What is returned holds 0, and
-    false in `valid`, where nothing was added since `clear`. `buffer["obs"]` is a view: copy
-    what must outlive the next `add` or `clear`. Adding never waits for the device.
+    false in `valid`, where nothing was added since `clear`; `initial`, {"masks": True}, has other
+    values for some of the fields, each a number or of the field's shape. `buffer["obs"]` is a view:
+    copy what must outlive the next `add` or `clear`. Adding never waits for the device.
 
     autoreset="next_step" is for vector environments that spend a step on the reset, as those of
     Gymnasium 1.x do by default: the row after an end is stored but not valid, and the value of a
@@ -64,6 +66,7 @@ class RolloutBuffer:
         device: Any = None,
         float_dtype: Any = "float32",
         autoreset: Literal["same_step", "next_step"] = "same_step",
+        initial: Mapping[str, Any] | None = None,
         seed: int = 0,
     ) -> None:
         problems = check_count("steps", steps, 1) + check_count("envs", envs, 1)
@@ -75,7 +78,12 @@ class RolloutBuffer:
         same_step = autoreset == "same_step"
         declared, added = _read_fields(fields, float_dtype, self._library, same_step)
         self._columns = Columns(
-            "RolloutBuffer", int(steps), int(envs), declared | added, self._library
+            "RolloutBuffer",
+            int(steps),
+            int(envs),
+            declared | added,
+            self._library,
+            _read_initial(initial, declared, self._library),
         )
         self._declared, self._added = tuple(declared), (*declared, *STEP)
         self._ends = Ends(self._columns, same_step)
@@ -322,6 +330,23 @@ class RolloutBuffer:
     def _saved(self, finished: bool) -> dict[str, Field]:
         fields = self._columns.fields
         return {name: fields[name] for name in fields if finished or name not in ESTIMATES}
+
+
+def _read_initial(initial, declared: Mapping[str, Field], library) -> dict[str, Any]:
+    """Return what columns hold where nothing was added, by field; raise if something is wrong."""
+    where, values = "RolloutBuffer", flatten("RolloutBuffer", initial or {})
+    names = [*values]
+    unknown = [f"initial has {name}, which is no field" for name in names if name not in declared]
+    refuse(where, unknown)
+    whole = {
+        name: np.broadcast_to(x, declared[name].shape) if np.ndim(x) == 0 else x
+        for name, x in values.items()
+    }
+    fields = {
+        name: field if field.dtype == "bool" else replace(field, casting="number")
+        for name, field in declared.items()
+    }
+    return convert_all(where, whole, fields, (), library, note="They are initial values.")
 
 
 def _read_fields(

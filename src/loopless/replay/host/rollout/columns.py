@@ -13,6 +13,7 @@ import numpy as np
 from loopless.refusals import list_first
 from loopless.replay.casts import convert_all
 from loopless.replay.fields import Field, unflatten
+from loopless.replay.sampling import Batch, as_batch
 from loopless.replay.storage.memory import check_bytes_fit
 
 
@@ -20,7 +21,13 @@ class Columns:
     """The arrays of all `fields`, allocated together. `owner` is the class that errors name."""
 
     def __init__(
-        self, owner: str, steps: int, envs: int, fields: Mapping[str, Field], library
+        self,
+        owner: str,
+        steps: int,
+        envs: int,
+        fields: Mapping[str, Field],
+        library,
+        initial: Mapping[str, Any] | None = None,
     ) -> None:
         self.owner, self.steps, self.envs = owner, steps, envs
         self.fields, self.library = fields, library
@@ -31,6 +38,9 @@ class Columns:
             name: library.zeros((steps, envs, *field.shape), field.dtype)
             for name, field in fields.items()
         }
+        self.initial = {} if initial is None else initial  # arrays like a field's; else it is 0
+        for name, value in self.initial.items():
+            self.data[name][...] = value
         self.lengths = np.zeros(envs, np.int64)
         self.stale = np.zeros(envs, np.int64)  # up to there an earlier rollout may have left data
         self.changes = 0
@@ -41,7 +51,7 @@ class Columns:
         return int(self.lengths.max())
 
     def view(self, name: str) -> Any:
-        """Return a field, [longest column, envs, ...], 0 past cursors; a nested one as a dict."""
+        """Return a field, [longest column, envs, ...], its initial values past cursors."""
         self.scrub()
         if name in self.data:
             return self.data[name][: self.longest]
@@ -55,7 +65,7 @@ class Columns:
         return unflatten(inner)
 
     def scrub(self) -> None:
-        """Zero what an earlier, longer rollout left past the cursors.
+        """Put initial values in place of what an earlier, longer rollout left past the cursors.
 
         This happens on reading, not on adding: a step costs nothing, and a buffer that is filled
         again needs no scrubbing at all.
@@ -63,8 +73,8 @@ class Columns:
         if (self.stale > self.lengths).any():
             steps = np.arange(self.steps)[:, None]
             left = self.library.array((steps >= self.lengths) & (steps < self.stale))
-            for data in self.data.values():
-                data[left] = 0
+            for name, data in self.data.items():
+                data[left] = self.initial.get(name, 0)
         self.stale[:] = 0
 
     def choose(self, where: str, env, envs=None) -> tuple[Any, tuple[int, ...]]:
@@ -132,8 +142,8 @@ class Columns:
         self.stale = np.maximum(np.maximum(self.stale, self.lengths), longest)
         self.lengths = lengths
 
-    def gather(self, data, axis: int, batches, changes: int) -> Iterator[dict[str, Any]]:
-        """Yield for each of `batches`, indices along `axis`, a dict of the arrays of `data` there.
+    def gather(self, data, axis: int, batches, changes: int) -> Iterator[Batch]:
+        """Yield for each of `batches`, indices along `axis`, a `Batch` of `data` there.
 
         Raise if the columns have changed since `changes` was read.
         """
@@ -145,9 +155,8 @@ class Columns:
                     f"drawn. Ask for new batches after that."
                 )
             indices = self.library.array(batch)
-            yield unflatten(
-                {name: self.library.take(array, indices, axis) for name, array in data.items()}
-            )
+            arrays = {name: self.library.take(array, indices, axis) for name, array in data.items()}
+            yield as_batch(unflatten(arrays), nested=True)
 
 
 class Shuffler:
