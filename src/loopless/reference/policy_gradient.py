@@ -7,7 +7,7 @@ false are never read. Results are Python floats, gradients new float64 arrays. T
 
 import math
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from loopless.reference.scan import data, flags
 class PPOParts(NamedTuple):
     policy_loss: float
     value_loss: float
-    entropy: float
-    approximate_kl: float
-    clip_fraction: float
+    entropy: Any
+    approximate_kl: Any
+    clip_fraction: Any
 
 
 class PolicyGradientParts(NamedTuple):

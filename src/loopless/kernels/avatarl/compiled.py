@@ -8,7 +8,6 @@ the compiler makes vector instructions of every loop; a block of 50,000 tokens h
 
 Imported on the first call only, by `loss.py` and `xla.py`. Loop twin: `reference.avatarl`.
 """
-
 # Numba's decorators change what a function's signature means:
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportIndexIssue=false
 
@@ -24,7 +23,6 @@ from loopless.kernels.avatarl.recipe import FIXED, FLOOR, ORIGINAL, SUBSET, TINY
 
 LANES = 128  # positions in a block at most
 CACHED = 1 << 15  # logits in a block at most, so that its rows stay in the second-level cache
-
 # Columns of `numbers`, which are rows of `settings`
 NUMBERS = 7
 REALITY, CRITIC, SMOOTHING, SCALE, CLAMP, BONUS, SHARE = range(NUMBERS)
@@ -285,21 +283,21 @@ def _evaluate(variant, lanes, rate, log_pi, present, rewards, settings, state, p
     total, factor, gained, top = state[TOTAL], state[FACTOR], state[GAINED], state[TOP]
     bonus, share, entropy = settings[BONUS], settings[SHARE], state[ENTROPY_OF_POLICY]
     divisor, kept = state[GOLD_TERM], state[KEPT]
+    largest, smallest = state[REWARD_MAX], state[REWARD_MIN]
     for i in range(lanes):
         divisor[i] = constants.one if variant == FIXED else state[N, i] + constants.tiny
         factor[i] = rate * share[i] / divisor[i]
         kept[i] = 0
         state[REWARD_MEAN, i] = total[i] / state[N, i]
-        state[REWARD_MAX, i] = state[REWARD_MIN, i] = rewards[0, i]  # gold is always present
+        largest[i] = smallest[i] = rewards[0, i]  # gold is always present
         state[GOLD_LOSS, i] = -log_pi[0, i]
     for j in range(width):
         reward, push, here = rewards[j], pushed[j], present[j]
-        largest, smallest = state[REWARD_MAX], state[REWARD_MIN]
         for i in range(lanes):
             push[i] = reward[i]
             kept[i] += select(reward[i] > 0, constants.one, 0)
-            largest[i] = select(reward[i] > largest[i], reward[i], largest[i])
-            smallest[i] = select(here[i] & (reward[i] < smallest[i]), reward[i], smallest[i])
+            largest[i] = max(reward[i], largest[i])
+            smallest[i] = min(reward[i], smallest[i]) if here[i] else smallest[i]
     if variant == ORIGINAL:
         for j in range(width):
             logs, push = log_pi[j], pushed[j]
