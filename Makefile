@@ -74,6 +74,7 @@ bench: setup ## the full benchmarks, as in the README; GRIDS=DIR has the layouts
 	@$(BIN)/loopless bench allo_speed --ablate --json benchmarks/results/allo_speed.json
 	@$(BIN)/loopless bench allo_learning $(if $(GRIDS),--grids $(GRIDS)) --json benchmarks/results/allo_learning.json
 	@$(BIN)/loopless bench felt --json benchmarks/results/felt.json
+	@$(BIN)/loopless bench pictures --json benchmarks/results/pictures.json
 	@$(MAKE) --no-print-directory pages
 
 clean: ## remove what make made

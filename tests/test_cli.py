@@ -85,7 +85,7 @@ def test_help_imports_no_array_library():
             (
                 "unknown suite 'xyz'. There are: returns, replay, q_learning, own_code, dqn_speed, "
                 "dqn_learning, ppo_speed, ppo_learning, avatarl, avatarl_learning, allo_speed, "
-                "allo_learning, felt."
+                "allo_learning, felt, pictures."
             ),
         ),
         (("bench", "--threads", "0"), "--threads must be from 1 to "),

@@ -17,4 +17,5 @@ ORDER = (
     "allo_speed",
     "allo_learning",
     "felt",
+    "pictures",
 )

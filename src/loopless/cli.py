@@ -44,7 +44,7 @@ def bench(
     Args:
         suites: What to measure: returns, replay, q_learning, own_code, dqn_speed, dqn_learning,
             ppo_speed, ppo_learning, avatarl, avatarl_learning, allo_speed, allo_learning, felt,
-            or the path of your own suite.
+            pictures, or the path of your own suite.
         quick: Fewer shapes and short budgets: about a minute a suite.
         json: File for the result; if none is named, bench-results/SUITE.json.
         threads: Threads for every library, and cores to pin to.

@@ -223,7 +223,7 @@ def describe_flat(env: gymnasium.Env) -> str:
 def _unknown(name: str) -> str:
     text = f"envs: no environment {name!r} is registered."
     if name.startswith("ALE/") and not find_spec("ale_py"):
-        return f'{text} Atari games come with ale-py: pip install "gymnasium[atari,other]".'
+        return f'{text} Atari games come with ale-py: pip install "loopless[atari]".'
     near = did_you_mean(name, {*gymnasium.registry, *compiled_ids()}, most=3)
     return f"{text}{near} Ids of other packages are written module:Id."
 
@@ -231,11 +231,11 @@ def _unknown(name: str) -> str:
 def _missing(spec: EnvSpec, error: Exception) -> str:
     home = spec.entry_point if isinstance(spec.entry_point, str) else ""
     extra = next((extra for start, extra in _EXTRAS.items() if home.startswith(start)), None)
-    if extra == "atari":
-        extra = "atari,other"  # the preprocessing resizes with OpenCV
-    todo = f'pip install "gymnasium[{extra}]"' if extra else "Install the package that it names"
+    # Our extra for games has OpenCV too, with which the preprocessing resizes.
+    package = "loopless[atari]" if extra == "atari" else f"gymnasium[{extra}]"
+    todo = f'pip install "{package}"' if extra else "Install the package that it names"
     reason = str(error).rstrip(". ")
-    advice = "" if extra and f"gymnasium[{extra}]" in reason else f" {todo}."
+    advice = "" if extra and package in reason else f" {todo}."
     return f"envs: {spec.id} needs a package that is not installed: {reason}.{advice}"
 
 
