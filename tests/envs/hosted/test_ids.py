@@ -145,3 +145,9 @@ def test_games_are_preprocessed_to_four_small_grey_frames():
     np.testing.assert_array_equal(after[..., :3], obs[..., 1:])
     raw = gym_ids.recipe("ALE/Pong-v5", preprocess="none").make()
     assert raw.reset(seed=0)[0].shape == (210, 160, 3)
+
+
+def test_the_emulator_prints_no_banner(capfd):
+    pytest.importorskip("ale_py")
+    gym_ids.recipe("ALE/Pong-v5").make().close()
+    assert "".join(capfd.readouterr()) == ""

@@ -1,5 +1,9 @@
 """Episodes of an evaluation: those that end, those that never would, and a signal meanwhile."""
 
+import os
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -57,3 +61,25 @@ def test_a_signal_ends_an_evaluation_at_once(monkeypatch):
     with HostedEnvs("tests/Endless-v0", 1, seed=0) as envs, pytest.raises(signals.Stopped):
         players.first_episodes(envs, lambda obs: calls.append(1) or np.zeros(1, int))
     assert len(calls) == 3
+
+
+RECORD = """
+import numpy as np
+from loopless.train.dqn.config import DQN
+from loopless.train.engine.players import Player
+
+player = Player(DQN(env="CartPole-v1"), {}, lambda *_: lambda obs: np.zeros(1, np.int64))
+print(len(player.frames(0)[0]))
+"""
+
+
+@pytest.mark.slow
+def test_a_recording_looks_for_no_screen():
+    """Without one, SDL would print an error."""
+    hidden = {"XDG_RUNTIME_DIR", "SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"}
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    done = subprocess.run(
+        [sys.executable, "-c", RECORD], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr == ""
+    assert 5 < int(done.stdout) < 20

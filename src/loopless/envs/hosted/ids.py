@@ -87,6 +87,8 @@ class Recipe:
             # Box2D's types warn as they load, which ends the process if warnings are errors.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
+                if spec.entry_point == _ATARI_ENTRY:
+                    _silence_emulator()
                 env = gymnasium.make(spec, **kwargs)
                 env = _preprocess(env) if self.atari else env
                 for name in self.wrappers:
@@ -237,6 +239,12 @@ def _missing(spec: EnvSpec, error: Exception) -> str:
     reason = str(error).rstrip(". ")
     advice = "" if extra and package in reason else f" {todo}."
     return f"envs: {spec.id} needs a package that is not installed: {reason}.{advice}"
+
+
+def _silence_emulator() -> None:
+    """Keep the emulator's banner, one for each environment, out of the terminal."""
+    ale_py = import_module("ale_py")
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 def count_frames(env: gymnasium.Env, obs: Box) -> int:
