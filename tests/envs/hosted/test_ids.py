@@ -69,7 +69,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, env_id, entry_po
 
 @pytest.mark.skipif(importlib.util.find_spec("mujoco") is not None, reason="MuJoCo is installed")
 def test_a_real_missing_package_is_named():
-    with pytest.raises(EnvError, match=r"Ant-v5 needs .*mujoco.*pip install \"gymnasium\[mujoco"):
+    with pytest.raises(EnvError, match=r"Ant-v5 needs .*MuJoCo.*pip install \"gymnasium\[mujoco"):
         gym_ids.recipe("Ant-v5").make()
 
 
