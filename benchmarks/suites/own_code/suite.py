@@ -127,7 +127,7 @@ HEADLINES = (
     ),
     *(
         Headline(program.label, "program", program.label, AFTER, ((BEFORE, "before"),), "own")
-        for program in PROGRAMS
+        for program in (*PROGRAMS, *ADAPTERS)
     ),
 )  # fmt: skip
 
