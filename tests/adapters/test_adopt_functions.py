@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow  # it compiles every function of the pairs
+
 FOLDER = Path(__file__).parents[2] / "examples" / "adopt"
 
 

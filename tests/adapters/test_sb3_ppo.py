@@ -24,6 +24,8 @@ from support.sb3 import (
 
 from loopless.adapters.sb3 import PPO
 
+pytestmark = pytest.mark.slow  # every model compiles its updates
+
 SMALL = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "policy_kwargs": {"net_arch": [8]}}
 
 

@@ -18,6 +18,8 @@ from loopless.runs.config.schema import Table
 from loopless.runs.failures import BadConfig
 from loopless.train import api, registry, typed_settings
 
+pytestmark = pytest.mark.slow  # every run compiles
+
 QUICK = {
     "learning_starts": 200, "log_every": 200, "eval_every": 0, "checkpoint_every": 10_000,
     "plot_every": 0, "buffer_size": 1_000, "batch_size": 16, "hidden": [8],
