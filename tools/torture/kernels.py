@@ -182,7 +182,8 @@ def _sound(mask, *logits) -> np.ndarray:
     JAX's arrays are not looked at: rows with NaN or +inf, or nothing above -inf, give NaN.
     """
     largest = [np.max(np.asarray(x, float), axis=-1, initial=-np.inf) for x in logits]
-    return np.logical_and.reduce([np.isfinite(x) for x in largest]) & (mask is None or mask)
+    counted = True if mask is None else np.asarray(mask) != 0  # NaN counts, as it does in JAX
+    return np.logical_and.reduce([np.isfinite(x) for x in largest]) & counted
 
 
 def _avatarl_twin(student_logits, critic_logits, targets, *, mask=None, **settings) -> tuple:
