@@ -209,7 +209,8 @@ def test_any_array_of_numbers_is_read(form, rows):
     act = forward(module)
     assert_equal(act(x), expect(module, whole))
     assert_equal(act(x[2]), [expect(module, whole)[0][2]])
-    assert len(program.forward.signatures) == 1  # another would be compiled for seconds
+    # one for an observation, one for many; another would be compiled for seconds
+    assert len(program.forward.signatures) <= 2
 
 
 def test_pixels_are_flattened_as_the_module_flattens_them():

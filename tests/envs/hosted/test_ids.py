@@ -62,6 +62,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, env_id, entry_po
         raise error("no module named frobnicate")
 
     monkeypatch.setattr(gymnasium, "make", make)
+    monkeypatch.setattr(gym_ids, "_silence_emulator", lambda: None)  # it imports the emulator
     recipe = gym_ids.Recipe(gymnasium.envs.registration.EnvSpec(env_id, entry_point), {})
     with pytest.raises(EnvError, match=rf"{env_id} needs .*: no module named frobnicate\. {extra}"):
         recipe.make()

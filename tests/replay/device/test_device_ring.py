@@ -331,7 +331,7 @@ def test_all_that_is_wrong_with_rows_is_said_at_once():
         ({"n_step": 0}, "n_step must be an integer of at least 1"),
         ({"fields": {}}, "fields is empty"),
         ({"fields": {"indices": ((), np.int32)}}, "a name that the buffer uses itself"),
-        ({"fields": {"x": ((), "datetime64[s]")}}, "is not a dtype of numbers"),
+        ({"fields": {"x": ((), "datetime64[s]")}}, "only numbers are stored"),
     ],
 )
 def test_a_wrong_declaration_is_refused(options, message):
